@@ -123,6 +123,15 @@ def command(
             " The best, the worst and the latest are kept.",
         ),
     ] = None,
+    keep_module: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-module/--no-keep-module",
+            help="Let the hive keep a copy of the guest, so that people can watch its policies play"
+            " on the page of the run.",
+            show_default="with the hive of the training only",
+        ),
+    ] = None,
     max_episode_steps: options.MaxEpisodeSteps = None,
     out: Annotated[
         Path | None,
@@ -297,6 +306,7 @@ def command(
         imports=imports,
         watch=guest if watch else None,
         trace_every=trace_every,
+        keep_module=keep_module,
     )
     if seeds is not None and page is not None:
         raise UsageError("--page is for one training, and --seeds are several: leave one away")

@@ -54,6 +54,7 @@ from arkml.hive.protocol.runs import (
     RunRequest,
     require_protocol,
 )
+from arkml.hive.protocol.watch_messages import GuestReport
 from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.hive.run_session import RunSession
 from arkml.hive.transport import HiveTransport, Locate, new_key, read, reason
@@ -227,12 +228,27 @@ class HiveClient(Closing):
 
     def upload_module(self, sha256: str, data: bytes) -> Future[None]:
         """
-        Give the hive a module for rollout workers, unless it has it.
+        Give the hive a module, unless it has it.
 
         `sha256` is the SHA-256 of `data`, in lower hex. The future raises HiveRefused if the hive
         takes no modules, or not this one.
         """
         return self._start(self._upload_module(sha256, data))
+
+    def keep_guest(self, run_id: str, report: GuestReport, data: bytes) -> Future[GuestReport]:
+        """
+        Have the module of a run's guest kept with the run, so that its policies can be watched.
+
+        `data` are the bytes of the module that `report` names. The future raises HiveRefused if the
+        hive plays no versions, or takes not this module.
+        """
+
+        async def keep() -> GuestReport:
+            await self._upload_module(report.module, data)
+            path = _path(run_id, "guest")
+            return read(await self._transport.ask("POST", path, body=report), GuestReport)
+
+        return self._start(keep())
 
     def join(
         self,
@@ -305,7 +321,8 @@ class HiveClient(Closing):
             return
         if known.status_code == _NOT_TAKEN:
             raise HiveRefused(
-                "the hive starts no remote workers: arkml hive serve --workers N allows them",
+                "the hive plays no guests, and takes no modules: arkml hive serve --watches N and"
+                " --workers N allow them",
                 _NOT_TAKEN,
             )
         answer = await self._transport.send("PUT", path, content=data, headers=_WASM)

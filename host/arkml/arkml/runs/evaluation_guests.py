@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, MetadataLog
@@ -36,6 +37,9 @@ SUCCESS = "success"
 
 _NAME = "evaluation"  # in the log
 
+Show: TypeAlias = Callable[[Batch], object]
+"""Gets a batch whose actions are there; its views live until it returns."""
+
 
 class SuccessSink:
     """Passes the metadata SUCCESS of a guest that is evaluated on to the recorder of its run."""
@@ -61,6 +65,17 @@ class SuccessSink:
         """Do nothing: there is no run."""
 
 
+class _ShownPolicy(TrainingPolicy):
+    """A policy whose batches are shown once they are answered."""
+
+    show: Show
+
+    def act(self, batch: Batch) -> None:
+        """Fill the batch, and show it."""
+        super().act(batch)
+        self.show(batch)
+
+
 class PolicyEvaluation:
     """
     The gateway of a guest that evaluates policies, with no hive behind it.
@@ -71,7 +86,8 @@ class PolicyEvaluation:
     plays the agents of the first run. Agents of other runs get zeros, and their rows do not count.
     `ambiguity` is an error if no run was named and the policy fits several. `version` is the number
     of the version that acts, `failure` the error of the last refused start, or None. `spec` is the
-    declaration of agents in the guest's module. `limit` cuts episodes off, or None.
+    declaration of agents in the guest's module. `limit` cuts episodes off, or None. `show`
+    gets each batch of the agents that the policy plays, once it is answered.
     """
 
     def __init__(
@@ -81,6 +97,7 @@ class PolicyEvaluation:
         behavior: str | None = None,
         spec: bytes | None = None,
         limit: StepLimit | None = None,
+        show: Show | None = None,
     ) -> None:
         self.behavior = behavior
         self.ambiguity: UsageError | None = None
@@ -96,6 +113,7 @@ class PolicyEvaluation:
         """The number of choices of each of the last actions, which are discrete."""
         self._library = library
         self._limit = limit
+        self._show = show
         self._offered: tuple[int, bytes] | None = None
         self._policy: TrainingPolicy | None = None
         self._first: str | None = None  # run whose agents the policy plays
@@ -134,8 +152,9 @@ class PolicyEvaluation:
                 return settled(self._start_other(name, settings, parts))
             clips = self._offered is not None
             policy = _policy(
-                *shape, settings.branches, parts, self.episodes, self._limit, clips=clips
-            )
+                *shape, settings.branches, parts, self.episodes, self._limit, clips=clips,
+                show=self._show,
+            )  # fmt: skip
             if self._offered is None:
                 policy.offer(PolicyVersion(self.version, self._library.load_override(policy)))
             else:
@@ -266,8 +285,10 @@ def _policy(
     limit: StepLimit | None,
     *,
     clips: bool,
+    show: Show | None = None,
 ) -> TrainingPolicy:
-    policy = TrainingPolicy(
+    kind = TrainingPolicy if show is None else _ShownPolicy
+    policy = kind(
         _NAME,
         features,
         actions,
@@ -281,4 +302,6 @@ def _policy(
         clips=clips,
     )
     policy.irregular = IrregularRows(_NAME, is_brief=True)
+    if isinstance(policy, _ShownPolicy) and show is not None:
+        policy.show = show
     return policy

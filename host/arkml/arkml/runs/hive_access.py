@@ -105,6 +105,9 @@ class HiveGrant:
             name; they get no remote workers.
         upload_modules: True allows guests to have remote workers, for which the hive gets their
             module.
+        keep_module: True lets the hive keep a copy of the guest's module with each run that it
+            starts, so that people who look at the run can watch its policies play. None does so
+            with an embedded hive only.
         page: Port at which an embedded hive shows its page, 0 for any free port, None for no page.
 
     Example:
@@ -130,6 +133,7 @@ class HiveGrant:
     expect_run: RunIdentity | None = None
     join_run: str = ""
     upload_modules: bool = False
+    keep_module: bool | None = None
     page: int | None = None
 
     def __post_init__(self) -> None:
@@ -152,6 +156,8 @@ class HiveGrant:
             self._require(name, isinstance(getattr(self, name), bool), "True or False")
         is_choice = isinstance(self.wait_for_learner, bool | None)
         self._require("wait_for_learner", is_choice, "True, False or None")
+        is_choice = isinstance(self.keep_module, bool | None)
+        self._require("keep_module", is_choice, "True, False or None")
         is_run = isinstance(self.expect_run, RunIdentity | None)
         self._require("expect_run", is_run, "a RunIdentity, or None")
         if self.page is not None:
@@ -171,6 +177,12 @@ class HiveGrant:
     def is_embedded(self) -> bool:
         """True for a hive that the host starts."""
         return self.hive == EMBEDDED
+
+    @property
+    def keeps_module(self) -> bool:
+        """True if the hive gets a copy of the guest's module for each run that it starts."""
+        is_kept = self.is_embedded if self.keep_module is None else self.keep_module
+        return is_kept and not self.join_run
 
 
 def named_address(url: str, port: int) -> tuple[str, int]:

@@ -39,6 +39,7 @@ from arkml.hive.protocol.settings import (
 )
 from arkml.hive.protocol.wire import MAX_COUNT, compact_json
 from arkml.policies.library import PolicyLibrary
+from arkml.runs.guest_copies import GuestCopies
 from arkml.runs.hive_access import HiveAccess
 from arkml.runs.membership import RunMembership
 from arkml.runs.remote_workers import RemoteWorkers
@@ -107,6 +108,7 @@ class HiveRunGateway:
         self._remote = RemoteWorkers(
             module, is_allowed=grant.upload_modules, is_worker=bool(grant.join_run)
         )
+        self._guest_copies = GuestCopies(module, hives)
         self._lock = threading.Lock()
         self._notes = Allowance(_NOTES_PER_SECOND, time.monotonic)
         self._memberships: dict[tuple[int, str], RunMembership] = {}
@@ -156,6 +158,7 @@ class HiveRunGateway:
             try:
                 self._remote.upload(client, run_request)
                 run = self._hives.start(client, run_request).result()
+                self._guest_copies.keep(client, run, request)
                 with nullcontext() if feed is None else feed.sent(client, run):
                     started = self._take_part(client, run)
             except ArkmlError as error:

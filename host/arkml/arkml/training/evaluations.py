@@ -22,7 +22,7 @@ from arkml.limits import Budget, Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.step_limit import StepLimit
 from arkml.replays.documents import document_of
-from arkml.runs.evaluation_guests import PolicyEvaluation, play_episodes
+from arkml.runs.evaluation_guests import PolicyEvaluation, Show, play_episodes
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.training.evaluation_traces import TRACE_BYTES
 from arkml.training.task_runner import (
@@ -146,13 +146,14 @@ def make_evaluating(
     behavior: str | None = None,
     max_episode_steps: int | None = None,
     seed: int = 0,
+    show: Show | None = None,
 ) -> tuple[TaskRunner, PolicyEvaluation]:
     """
     Make a guest with a gateway of its own, and run none of its instructions yet.
 
     The policy plays the agents of `behavior`, by default of the guest's first run.
     Episodes are cut off after `max_episode_steps`; the guests after them take seeds drawn from
-    `seed`. Raises UsageError.
+    `seed`. `show` gets each batch that the policy has answered. Raises UsageError.
     """
     limit = None
     if max_episode_steps is not None:
@@ -160,7 +161,9 @@ def make_evaluating(
         limit = StepLimit(max_episode_steps)
     loader, name = loader_of(host), f"{module.name} (evaluation)"
     library: PolicyLibrary = loader.library()
-    gateway = PolicyEvaluation(library, behavior=behavior, spec=module.info.spec, limit=limit)
+    gateway = PolicyEvaluation(
+        library, behavior=behavior, spec=module.info.spec, limit=limit, show=show
+    )
     shared = loader.shared(gateway=gateway, library=library)
     if limit is None:
         return GuestRunner(Guest(loader.load(module, name, shared)), task, budget), gateway

@@ -115,6 +115,7 @@ def train(
     page: PageOption = None,
     imports: str | None = None,
     trace_every: int | None = None,
+    keep_module: bool | None = None,
 ) -> TrainingResult:
     """
     Train a guest until a goal is reached, and keep the policy.
@@ -197,6 +198,8 @@ def train(
             return, the oldest of more than 20 files or 64 MiB go, and the best, the worst and the
             latest stay. 1 records all, None none. With `max_episode_steps` a file has what the
             first guest of its evaluation played.
+        keep_module: True lets the hive keep a copy of the module with the run, so that people who
+            look at its page can watch its policies play. None does so with an embedded hive only.
 
     Returns:
         The policies, curves, counts and warnings of the training.
@@ -254,6 +257,7 @@ def train(
         page=page_port(page),
         imports=imports,
         trace_every=trace_every,
+        keep_module=keep_module,
     )
     return _train(data, options, progress, page if callable(page) else None)
 

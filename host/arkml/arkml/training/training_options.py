@@ -109,6 +109,8 @@ class TrainingOptions:
         imports: Place of the functions of the game that the guest imports.
         page: Port of the page of an embedded hive, 0 for any free port, None for no page.
         watch: File of the module, which is reloaded whenever it has changed, or None.
+        keep_module: True lets the hive keep a copy of the module, so that people who look at the
+            run can watch its policies play; None does so with an embedded hive only.
         trace_every: Number of evaluations of which the first is recorded in a trace, None for none.
 
     """
@@ -141,6 +143,7 @@ class TrainingOptions:
     page: int | None = None
     watch: Path | None = None
     trace_every: int | None = None
+    keep_module: bool | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for an invalid value, such as an `fps` of 0, or an invalid address."""
@@ -197,6 +200,7 @@ class TrainingOptions:
             resume=self.resume,
             checkpoint="" if self.origin is None else self.origin.name,
             page=self.page,
+            keep_module=self.keep_module,
         )
 
     @property

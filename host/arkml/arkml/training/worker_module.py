@@ -57,7 +57,7 @@ def compile_for(job: WorkerJob, host: Host, data: bytes) -> CompiledModule:
     """
     if job.module_data:
         return compile_module(host, data, job.module_name)
-    with _limited():
+    with limited_compilation():
         try:
             return compile_module(host, data, job.module_name)
         except MemoryError:
@@ -67,8 +67,12 @@ def compile_for(job: WorkerJob, host: Host, data: bytes) -> CompiledModule:
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
-    """Limit the processor time and the address space of this process during the block."""
+def limited_compilation() -> Iterator[None]:
+    """
+    Limit the processor time and the address space of this process during the block.
+
+    What exceeds them is ended by a signal: SIGXCPU for the time, SIGABRT for the memory.
+    """
     if sys.platform == "win32":
         yield
         return

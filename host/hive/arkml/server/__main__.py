@@ -16,7 +16,13 @@ from typing import Any
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import DEFAULT_PORT
 from arkml.server.hive_service import serve
-from arkml.server.serve_options import ServeOptions, ServerLimits, Timeouts, WorkerOptions
+from arkml.server.serve_options import (
+    ServeOptions,
+    ServerLimits,
+    Timeouts,
+    WatchOptions,
+    WorkerOptions,
+)
 
 _TOKEN = "ARKML_HIVE_TOKEN"
 
@@ -68,6 +74,7 @@ def _parse_options(values: Mapping[str, Any]) -> ServeOptions:
         fields["data"] = Path(fields["data"])
         fields["timeouts"] = Timeouts(**fields.get("timeouts", {}))
         fields["workers"] = WorkerOptions(**fields.get("workers", {}))
+        fields["watches"] = WatchOptions(**fields.get("watches", {}))
         fields["limits"] = ServerLimits(**fields.get("limits", {}))
         for name in ("learner", "allow_hosts", "trusted_proxies"):
             if name in fields:

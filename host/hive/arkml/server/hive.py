@@ -52,6 +52,7 @@ from arkml.server.serve_options import ServeOptions
 from arkml.server.sessions import RunSession
 from arkml.server.upgrade import upgrade_run
 from arkml.server.usage import DiskUse
+from arkml.server.watches import Watches
 from arkml.server.worker_pool import WorkerPool
 
 _log = SafeLogger(__name__)
@@ -109,10 +110,11 @@ class Hive:
         self.modules = ModuleStore(
             options.data / "modules",
             self.disk,
-            max_bytes=taken.module_bytes if taken.total else 0,
+            max_bytes=taken.module_bytes if taken.total or options.watches.total else 0,
             most=taken.modules,
             is_used=self._uses_module,
         )
+        self.watches = Watches(options.watches)
         self._parts = HiveParts(options, self._metrics, self._learners, self._workers, self.disk)
         self._measuring: asyncio.Task[None] | None = None
         self.refused_rows: Counter[str] = Counter()
@@ -407,6 +409,7 @@ class Hive:
             raise HiveRefused(
                 f"run {run_id} is {run.status}: it can be deleted once it is stopped", 409
             )
+        await self.watches.end_run(run_id)
         del self._runs[run_id]
         self._sessions = {sid: one for sid, one in self._sessions.items() if one[0] is not run}
         await run.metrics.close()
@@ -422,7 +425,10 @@ class Hive:
             if self._measuring is not None:
                 self._measuring.cancel()
             self._closing = asyncio.gather(
-                self._close_runs(seconds), self._learners.close(), self._workers.close()
+                self._close_runs(seconds),
+                self._learners.close(),
+                self._workers.close(),
+                self.watches.close(),
             )
 
     async def _close_runs(self, seconds: float) -> None:

@@ -35,6 +35,7 @@ from arkml.server.routes import PREFIX, HiveCall, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
 from arkml.server.uploads import Uploads
+from arkml.server.watch_routes import WATCH_OPERATIONS
 
 ROWS_PATH = "/sessions/{sid}/rows"
 
@@ -53,6 +54,7 @@ OPERATIONS: tuple[Operation[Any], ...] = (
     *LEARNING_OPERATIONS,
     *RUN_OPERATIONS,
     *MODULE_OPERATIONS,
+    *WATCH_OPERATIONS,
     *ACCESS_OPERATIONS,
     *PAGE_OPERATIONS,
 )

@@ -119,7 +119,7 @@ async def _replays(call: HiveCall, _: Nothing) -> ReplayList:
 
 async def _replay(call: HiveCall, query: ReplayQuery) -> Response:
     """Return the document of a replay, JSON packed by gzip."""
-    content = await asyncio.to_thread(call.run.replays.read, query.which)
+    content = await asyncio.to_thread(call.run.replays.read, query.which, query.version)
     return Response(content, media_type=GZIP)
 
 

@@ -1,4 +1,4 @@
-"""Modules of guests that were uploaded for rollout workers, by their SHA-256."""
+"""Modules of guests that were uploaded for workers and players, by their SHA-256."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class ModuleStore:
     def _require_allowed(self) -> None:
         if not self._max_bytes:
             raise HiveRefused(
-                "this hive starts no rollout workers and takes no modules: arkml hive serve"
-                " --workers N allows them",
+                "this hive plays no guests, and takes no modules: arkml hive serve --watches N and"
+                " --workers N allow them",
                 503,
             )

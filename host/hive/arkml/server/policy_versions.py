@@ -106,6 +106,24 @@ class PolicyVersions:
                 return read_plain(path, follow=False)
         return None
 
+    def kept(self) -> list[tuple[int, int]]:
+        """
+        Return the versions that `read` finds, the oldest first, and when each was published.
+
+        Times are nanoseconds since the Unix epoch. Raises OSError.
+        """
+        found: dict[int, int] = {}
+        for path in self._directory.glob("*.onnx"):
+            number = path.stem.removeprefix(_HELD)
+            if number.isdecimal() and 0 < int(number) <= self._version:
+                with suppress(FileNotFoundError):
+                    found[int(number)] = path.stat().st_mtime_ns
+        return sorted(found.items())
+
+    def has(self, version: int) -> bool:
+        """Return whether the file of a version is kept."""
+        return self._file(version).exists() or self._held_file(version).exists()
+
     def hold(self, version: int) -> bool:
         """
         Keep the file of a version until `release`; return whether it is there.

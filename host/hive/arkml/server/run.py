@@ -48,6 +48,7 @@ from arkml.server.metrics_store import MetricsStore
 from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
 from arkml.server.row_checks import CheckedRows, check_rows
 from arkml.server.run_origin import StartFile
+from arkml.server.run_guest import RunGuest
 from arkml.server.run_replays import RunReplays
 from arkml.server.session_figures import SessionFigures
 from arkml.server.sessions import RunSession
@@ -77,6 +78,7 @@ class Run:
         self._best = BestPolicy(document, self.policies)
         self.replays = RunReplays(directory)
         self.labels, self.start_file = RunLabels(directory), StartFile(directory)
+        self.guest = RunGuest(directory)
         self.lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
         self.workers = self.lifecycle.workers
         self._log = self.lifecycle.log
@@ -308,6 +310,11 @@ class Run:
         """
         async with self._replaying:
             return await asyncio.to_thread(self.replays.keep, report)
+
+    async def keep_recorded(self, report: ReplayReport) -> KeptReplay:
+        """Keep a recorded episode of a version. Raises ProtocolError and OSError."""
+        async with self._replaying:
+            return await asyncio.to_thread(self.replays.keep_recorded, report)
 
     async def best_policy(self) -> bytes | None:
         """Return the policy with the best rating so far, None before any. Raises OSError."""

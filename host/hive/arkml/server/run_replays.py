@@ -1,4 +1,4 @@
-"""The replays of evaluated episodes that a run keeps: the best, the worst and the latest."""
+"""The replays that a run keeps: of evaluations, and of episodes that people had recorded."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from arkml.hive.protocol.replay_messages import (
 _log = SafeLogger(__name__)
 
 _MOST_LINE = 4_096  # bytes
+_MOST_RECORDED = 8  # versions; a further one takes the place of the oldest recording
+_RECORDED: ReplayKind = "recorded"
 _KINDS: tuple[ReplayKind, ...] = get_args(ReplayKind)
 
 
 class RunReplays:
     """
-    The folder `replays` of a run: a file for each kind, a line about it and then its document.
+    The folder `replays` of a run: a file for each kind of evaluation and each recorded version.
+
+    A file has a line about the replay, and then its document.
 
     The methods block, and are called from one thread at a time.
     """
@@ -39,8 +43,7 @@ class RunReplays:
         Of two with the same score the later one is kept, as of policies. Raises ProtocolError for
         a document that is none, and OSError.
         """
-        packed = report.packed()
-        ReplayDocument.unpack(packed)
+        packed = _checked(report)
         before = {kept.kind: kept.score for kept in self.kept()}
         kinds: list[ReplayKind] = ["latest"]
         if report.score >= before.get("best", report.score):
@@ -54,26 +57,61 @@ class RunReplays:
             write_atomic(self._path(kind), kept.as_bytes() + b"\n" + packed, durable=False)
         return self.kept()
 
+    def keep_recorded(self, report: ReplayReport) -> KeptReplay:
+        """
+        Keep a recorded episode of a version, in place of an earlier one, and return it.
+
+        Raises ProtocolError for a document that is none, and OSError.
+        """
+        packed = _checked(report)
+        self._directory.mkdir(exist_ok=True)
+        kept = KeptReplay(_RECORDED, report.version, report.score, time.time_ns())
+        path = self._path(_RECORDED, report.version)
+        write_atomic(path, kept.as_bytes() + b"\n" + packed, durable=False)
+        recorded = sorted(
+            (one for one in self.kept() if one.kind == _RECORDED), key=lambda one: one.at
+        )
+        for old in recorded[:-_MOST_RECORDED]:
+            self._path(_RECORDED, old.version).unlink(missing_ok=True)
+        return kept
+
     def kept(self) -> list[KeptReplay]:
-        """Return the replays that are kept. Raises OSError."""
+        """Return the replays that are kept; recorded ones come last, by version. OSError."""
+        paths = [self._path(kind) for kind in _KINDS if kind != _RECORDED]
+        paths += sorted(self._directory.glob(f"{_RECORDED}_*.replay"))
         found = []
-        for kind in _KINDS:
+        for path in paths:
             try:
-                with open_file(self._path(kind), follow=False) as file:
+                with open_file(path, follow=False) as file:
                     found.append(KeptReplay.from_bytes(file.readline(_MOST_LINE)))
             except FileNotFoundError:
                 continue
             except ProtocolError as error:
-                _log.warning("%s is damaged, and left out: %s", self._path(kind), error)
+                _log.warning("%s is damaged, and left out: %s", path, error)
         return found
 
-    def read(self, kind: ReplayKind) -> bytes:
-        """Return a document, packed. Raises HiveRefused without one, and OSError."""
+    def read(self, kind: ReplayKind, version: int | None = None) -> bytes:
+        """
+        Return a document, packed; a recorded one is named by its version.
+
+        Raises HiveRefused without one, and OSError.
+        """
+        if kind == _RECORDED and version is None:
+            raise HiveRefused("a recorded replay is named by its version: version=N", 422)
         try:
-            content = read_plain(self._path(kind), follow=False)
+            content = read_plain(self._path(kind, version), follow=False)
         except FileNotFoundError:
-            raise HiveRefused(f"the run keeps no replay that is the {kind}", 404) from None
+            name = f"recorded of version {version}" if kind == _RECORDED else f"the {kind}"
+            raise HiveRefused(f"the run keeps no replay that is {name}", 404) from None
         return content.partition(b"\n")[2]
 
-    def _path(self, kind: ReplayKind) -> Path:
-        return self._directory / f"{kind}.replay"
+    def _path(self, kind: ReplayKind, version: int | None = None) -> Path:
+        number = f"_{version or 0:010d}" if kind == _RECORDED else ""
+        return self._directory / f"{kind}{number}.replay"
+
+
+def _checked(report: ReplayReport) -> bytes:
+    """Return the packed document of a report. Raises ProtocolError for one that is none."""
+    packed = report.packed()
+    ReplayDocument.unpack(packed)
+    return packed

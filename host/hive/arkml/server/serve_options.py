@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arkml.hive.protocol.runs import DEFAULT_PORT
+from arkml.hive.protocol.watch_messages import PLAYER
 from arkml.workers.placement import RunnerName
 
 LEARNER = ("-m", "arkml.learning.worker")
@@ -78,6 +79,29 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """
+    The players that a hive starts for people who watch a policy, each a process with a guest.
+
+    Attributes:
+        total: Players at one time; 0 starts none, and keeps no modules for them.
+        linger: Seconds for which a player goes on after its last watcher has left.
+        start: Seconds within which a player says how it begins.
+        hang: Seconds without a line of a player, after which it is ended.
+        record: Seconds that a recording may take.
+        program: The Python module of a player.
+
+    """
+
+    total: int = 4
+    linger: float = 2.0
+    start: float = 60.0
+    hang: float = 20.0
+    record: float = 300.0
+    program: str = PLAYER
+
+
+@dataclass(frozen=True, slots=True)
 class ServerLimits:
     """
     The limits of resources that clients can make a hive use. A limit of 0 is off.
@@ -142,6 +166,7 @@ class ServeOptions:
         timeouts: The seconds after which a hive pauses or stops runs, and gives up waiting.
         learner: The arguments for Python that start a learner.
         workers: The rollout workers that runs may have.
+        watches: The players for people who watch.
         limits: The limits of all that clients ask for.
 
     """
@@ -162,4 +187,5 @@ class ServeOptions:
     timeouts: Timeouts = Timeouts()
     learner: tuple[str, ...] = LEARNER
     workers: WorkerOptions = WorkerOptions()
+    watches: WatchOptions = WatchOptions()
     limits: ServerLimits = ServerLimits()

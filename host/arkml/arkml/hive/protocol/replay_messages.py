@@ -23,8 +23,10 @@ MAX_PACKED_REPLAY_BYTES = 4 << 20
 
 MAX_SHOWN_FRAMES = 4_000
 
-ReplayKind = Literal["best", "worst", "latest"]
-"""Replays that a run keeps: of the highest and the lowest score so far, and the newest."""
+ReplayKind = Literal["best", "worst", "latest", "recorded"]
+"""
+Replays that a run keeps: of the highest and the lowest score so far, the newest, and recordings.
+"""
 
 _LEVEL = 6  # of compression
 _GZIP = 16 + zlib.MAX_WBITS
@@ -278,12 +280,13 @@ class KeptReplay(WireStruct, frozen=True):
 
 
 class ReplayList(WireStruct, frozen=True):
-    """The replays that a run keeps, at most one of each kind."""
+    """The replays that a run keeps: at most one of each kind, but several are recorded."""
 
     replays: list[KeptReplay]
 
 
 class ReplayQuery(WireStruct, frozen=True):
-    """Parameters of a replay: the one to fetch."""
+    """Parameters of a replay: the one to fetch; a recorded one has a `version`."""
 
     which: ReplayKind = "latest"
+    version: PolicyVersion | None = None

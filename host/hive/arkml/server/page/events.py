@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from arkml.errors import HiveRefused
-from arkml.server.access.callers import AccessRole, caller_in, until_invalid
+from arkml.server.access.callers import AccessRole, caller_in
+from arkml.server.event_stream import EventStream
 from arkml.server.page.feed import Feed, parts
 
 EVENTS_PATH = "/v1/events"
 MAX_RUNS = 64
 
 _LAST = "last-event-id"
-_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 class EventStreams:
@@ -41,32 +35,8 @@ class EventStreams:
         runs, last = frozenset(parts(request.query_params.get("runs", ""))), _number(request)
         if len(runs) > MAX_RUNS:
             raise HiveRefused(f"{len(runs)} runs in one stream: {MAX_RUNS} at most", 422)
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         owner = None if caller.sees_all else caller.owner
-        sending = asyncio.ensure_future(self._send(runs, last, owner, send))
-        ends = [asyncio.ensure_future(one) for one in (_left(receive), until_invalid(caller))]
-        try:
-            await asyncio.wait([sending, *ends], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sending, *ends):
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, OSError):
-                await sending
-        with contextlib.suppress(OSError):
-            await send({"type": "http.response.body", "body": b""})
-
-    async def _send(
-        self, runs: frozenset[str], last: int | None, owner: str | None, send: Send
-    ) -> None:
-        async with contextlib.aclosing(self._feed.stream(runs, last, owner)) as chunks:
-            async for chunk in chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-
-async def _left(receive: Receive) -> None:
-    """Wait until the client has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        await EventStream(lambda: self._feed.stream(runs, last, owner))(scope, receive, send)
 
 
 def _number(request: Request) -> int | None:

@@ -1,0 +1,163 @@
+"""Watching: the guest that a run keeps, its versions, and what a player of one is told and says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from arkml.hive.protocol.replay_messages import KeptReplay, ShownBehavior
+from arkml.hive.protocol.wire import Count, PolicyVersion, WireStruct
+
+PLAYER = "arkml.watching"
+"""The program that plays a version for people who watch it, a module of Python."""
+
+FRAME_RATE = 30
+"""Frames a second of a guest that is watched."""
+
+MOST_LINE = 8 << 20
+"""Bytes of a line of a player, at most."""
+
+WatchLineKind = Literal["head", "frame", "beat", "ended", "recorded"]
+"""
+Lines of a player.
+
+`head` and `ended` have a `WatchHead` and a `WatchEnd`, `frame` has a `ShownFrame`, `recorded` a
+`ReplayReport`; `beat` says that the guest lives while there is no frame.
+"""
+
+_Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+_Name = Annotated[str, Meta(max_length=200)]
+_Version = Annotated[str, Meta(pattern="^(best|latest|[0-9]{1,10})$")]
+_Steps = Annotated[int, Meta(ge=1, le=1 << 40)]
+
+
+class GuestReport(WireStruct, frozen=True):
+    """
+    The guest of a run, whose module the hive has been given.
+
+    Attributes:
+        module: SHA-256 of the module, in hex.
+        name: File name of the module.
+        behavior: The name by which the guest starts the run.
+        arguments: Arguments of a cmdlet, None for the entry point that the exports suggest.
+        max_episode_steps: Steps after which an episode is cut off, None for no limit.
+
+    """
+
+    module: _Sha256
+    name: _Name
+    behavior: Annotated[str, Meta(max_length=512)]
+    arguments: Annotated[str, Meta(max_length=1 << 16)] | None = None
+    max_episode_steps: _Steps | None = None
+
+
+class WatchQuery(WireStruct, frozen=True):
+    """
+    Parameters of a watch.
+
+    Attributes:
+        version: "best", "latest", or the number of a version.
+        seed: The seed of the guest; 0 begins as the evaluations of a run begin.
+
+    """
+
+    version: _Version = "latest"
+    seed: Annotated[int, Meta(ge=0, lt=1 << 62)] = 0
+
+
+class RecordingRequest(WireStruct, frozen=True):
+    """A version, as in `WatchQuery`, of which an episode is to be recorded."""
+
+    version: _Version
+
+
+class RecordingReply(WireStruct, frozen=True):
+    """A recorded episode, or None while it is still played."""
+
+    recorded: KeptReplay | None
+
+
+class WatchableVersion(WireStruct, frozen=True):
+    """A version that is kept; `at` is the time of its publication, in nanoseconds of Unix."""
+
+    version: PolicyVersion
+    at: Count
+
+
+class WatchableVersions(WireStruct, frozen=True):
+    """
+    What can be watched of a run.
+
+    Attributes:
+        versions: The versions that are kept, the oldest first.
+        best: The number of the best version that is kept, None before any was rated.
+        latest: The number of the newest version, None before the first.
+        guest: File name of the guest's module, empty if the run keeps none.
+        obstacle: A sentence on why nothing can be watched, empty otherwise.
+
+    """
+
+    versions: list[WatchableVersion]
+    best: PolicyVersion | None
+    latest: PolicyVersion | None
+    guest: str
+    obstacle: str = ""
+
+
+class PlayerJob(WireStruct, frozen=True, kw_only=True):
+    """
+    The job of a player: the first line of its input, before the bytes of module and policy.
+
+    Attributes:
+        guest: The guest that plays.
+        version: The version that acts.
+        seed: The seed of the guest, 0 for none.
+        module_bytes: Bytes of the module.
+        policy_bytes: Bytes of the policy's ONNX file.
+        records: True records one episode, and shows none.
+
+    """
+
+    guest: GuestReport
+    version: PolicyVersion
+    seed: Count = 0
+    module_bytes: Count
+    policy_bytes: Count
+    records: bool = False
+
+
+class WatchHead(WireStruct, frozen=True):
+    """
+    What frames that follow are about.
+
+    Attributes:
+        guest: File name of the guest's module.
+        version: The version that acts.
+        seed: The seed of the guest, 0 for none.
+        rate: Frames a second, at most.
+        behaviors: The meanings of rows, to which submits refer.
+        notes: Sentences on what is not shown.
+
+    """
+
+    guest: str
+    version: PolicyVersion
+    seed: Count
+    rate: Count
+    behaviors: list[ShownBehavior]
+    notes: list[str] = field(default_factory=list)
+
+
+class WatchEnd(WireStruct, frozen=True):
+    """
+    The end of a player, with its reason.
+
+    Attributes:
+        reason: A sentence.
+        calls: The backtrace of a guest that failed, innermost first.
+
+    """
+
+    reason: str
+    calls: list[str] = field(default_factory=list)

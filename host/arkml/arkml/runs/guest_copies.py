@@ -1,0 +1,59 @@
+"""The copy of a guest that a hive keeps with a run, so that people can watch its policies play."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import Future
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from arkml.hive.protocol.watch_messages import GuestReport
+from arkml.runtime.module.description import ModuleKind
+
+if TYPE_CHECKING:
+    from arkml.hive.client import HiveClient
+    from arkml.hive.protocol.runs import RunInfo
+    from arkml.runs.hive_access import HiveAccess
+    from arkml.runtime.compiled_module import CompiledModule
+    from arkml.sessions.run_request import TrainingRequest
+
+_NAME = 200  # characters
+
+
+class GuestCopies:
+    """Gives hives a guest's module for the runs that it starts, where the host allows that."""
+
+    def __init__(self, module: CompiledModule, hives: HiveAccess) -> None:
+        self._module = module
+        self._hives = hives
+        self._given: set[tuple[int, str]] = set()
+
+    def keep(self, client: HiveClient, run: RunInfo, request: TrainingRequest) -> None:
+        """
+        Have a run keep the module. Does not wait; the host is warned if the hive refuses it.
+
+        A run that several guests of one module take part in gets it once.
+        """
+        key = id(client), run.id
+        if not self._hives.grant.keeps_module or key in self._given:
+            return
+        self._given.add(key)
+        limit = self._hives.limit
+        takes_arguments = self._module.info.kind is ModuleKind.CMDLET
+        report = GuestReport(
+            module=self._sha256,
+            name=self._module.name[:_NAME],
+            behavior=request.experiment,
+            arguments=request.input.decode("utf-8", "replace") if takes_arguments else None,
+            max_episode_steps=None if limit is None else limit.most,
+        )
+
+        def tell(kept: Future[GuestReport]) -> None:
+            if not kept.cancelled() and (error := kept.exception()) is not None:
+                self._hives.warn(f"the policies of run {run.name!r} cannot be watched: {error}")
+
+        client.keep_guest(run.id, report, self._module.binary).add_done_callback(tell)
+
+    @cached_property
+    def _sha256(self) -> str:
+        return hashlib.sha256(self._module.binary).hexdigest()

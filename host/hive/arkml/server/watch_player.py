@@ -1,0 +1,251 @@
+"""One player for all who watch a version: a process, whose lines become events of their streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncGenerator, Callable
+from typing import get_args
+
+from arkml.base.loggers import SafeLogger
+from arkml.hive.protocol.watch_messages import MOST_LINE, PlayerJob, WatchEnd, WatchLineKind
+from arkml.server.serve_options import WatchOptions
+from arkml.workers.process_environment import worker_environment
+
+_log = SafeLogger(__name__)
+
+COMMENT_EVERY = 15.0
+"""Seconds after which a stream without events has a comment, so that proxies keep it."""
+
+_KINDS = {kind.encode() for kind in get_args(WatchLineKind)}
+_LOOK_EVERY = 1.0  # seconds between two looks if the version is still kept
+
+
+class PlayerEnded(Exception):
+    """The end of a player, in one sentence."""
+
+
+class Player:
+    """
+    A process that plays one version, killed with all that it has started.
+
+    Its lines are a kind, a space and JSON. They come from a process that runs a guest, and are
+    bounded and of known kinds; what they say is for browsers to check.
+    """
+
+    def __init__(self, process: Process, options: WatchOptions) -> None:
+        self._process = process
+        self._options = options
+        self._has_spoken = False
+
+    @classmethod
+    async def start(
+        cls, options: WatchOptions, job: PlayerJob, module: bytes, policy: bytes
+    ) -> Player:
+        """Start a process with a job. Raises PlayerEnded."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", options.program,
+                stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=MOST_LINE,
+                env=worker_environment(), start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise PlayerEnded(f"no player can be started: {error}") from error
+        assert process.stdin is not None
+        player = cls(process, options)
+        try:
+            for part in (job.as_bytes(), b"\n", module, policy):
+                process.stdin.write(part)
+            await process.stdin.drain()
+        except OSError:  # its end says more
+            pass
+        except BaseException:
+            await player.end()
+            raise
+        return player
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    async def read(self) -> tuple[bytes, bytes]:
+        """Return the next line, a kind and JSON. Raises PlayerEnded with the reason at its end."""
+        assert self._process.stdout is not None
+        seconds = self._options.hang if self._has_spoken else self._options.start
+        try:
+            async with asyncio.timeout(seconds):
+                line = await self._process.stdout.readline()
+                status = None if line.endswith(b"\n") else await self._process.wait()
+        except TimeoutError:
+            raise PlayerEnded(
+                f"the guest has not come to the end of a frame for {seconds:g} s, and was ended"
+            ) from None
+        except ValueError:
+            raise PlayerEnded(f"the player said more than {MOST_LINE:,} bytes at once") from None
+        if status is not None:
+            raise PlayerEnded(_ending(status))
+        kind, _, content = line.rstrip(b"\n").partition(b" ")
+        if kind not in _KINDS or b"\r" in content:
+            raise PlayerEnded("the player said what is no line of a player, and was ended")
+        self._has_spoken = True
+        return kind, content
+
+    async def end(self) -> None:
+        """Kill the process, and wait for that. Safe to call twice."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        await self._process.wait()
+
+
+class Watch:
+    """
+    A version that is watched: one player, and the streams of all who watch it.
+
+    A stream that is slow misses frames, never another event. The player ends `linger` seconds after
+    the last stream, or by itself; `ended` is called with this then. `is_kept` tells whether the run
+    still keeps the version.
+    """
+
+    def __init__(
+        self,
+        options: WatchOptions,
+        job: PlayerJob,
+        module: bytes,
+        policy: bytes,
+        *,
+        is_kept: Callable[[], bool],
+        ended: Callable[[Watch], None],
+    ) -> None:
+        self._options = options
+        self._job = job
+        self._files = module, policy
+        self._is_kept = is_kept
+        self._ended = ended
+        self._said: list[bytes] = []
+        self._frame, self._frames = b"", 0
+        self._has_lost = False
+        self._is_over = False
+        self._streams = 0
+        self._changed = asyncio.Event()
+        self._looked = 0.0
+        self._leaving: asyncio.TimerHandle | None = None
+        self._reason = "nobody watches any more"
+        self._player: Player | None = None
+        self._playing = asyncio.create_task(self._play())
+
+    @property
+    def watchers(self) -> int:
+        """The number of streams."""
+        return self._streams
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the player's process, None before it has started."""
+        return None if self._player is None else self._player.pid
+
+    def expect(self) -> None:
+        """Go on for `linger` seconds without a stream: one is about to begin."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+        loop = asyncio.get_running_loop()
+        self._leaving = loop.call_later(self._options.linger, self._end_unless_watched)
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """Yield events from the first one on, with the newest frame of those there are."""
+        self._streams += 1
+        said = frames = 0
+        try:
+            while True:
+                changed = self._changed
+                new, said = self._said[said:], len(self._said)
+                if frames != self._frames:
+                    new.append(self._frame)
+                    frames = self._frames
+                if new:
+                    yield b"".join(new)
+                    continue
+                if self._is_over:
+                    return
+                try:
+                    async with asyncio.timeout(COMMENT_EVERY):
+                        await changed.wait()
+                except TimeoutError:
+                    yield b": nothing new\n\n"
+        finally:
+            self._streams -= 1
+            self.expect()
+
+    async def end(self, reason: str) -> None:
+        """End the player, and all streams with a reason. Safe to call twice."""
+        self._reason = reason
+        self._playing.cancel()
+        await asyncio.wait([self._playing])
+        self._finish()  # a task that has not begun does not
+
+    def _end_unless_watched(self) -> None:
+        if not self._streams:
+            self._playing.cancel()
+
+    async def _play(self) -> None:
+        try:
+            self._player = player = await Player.start(self._options, self._job, *self._files)
+            self._files = b"", b""
+            try:
+                while await self._take(*await player.read()):
+                    pass
+            finally:
+                await asyncio.shield(player.end())
+        except PlayerEnded as error:
+            self._reason = str(error)
+        finally:
+            self._finish()
+
+    async def _take(self, kind: bytes, content: bytes) -> bool:
+        """Pass a line on; return False for the last one."""
+        event = b"event: %s\ndata: %s\n\n" % (kind, content)
+        if kind == b"frame":
+            self._frame = event
+            self._frames += 1
+        elif kind != b"beat":
+            self._said.append(event)
+        if kind == b"ended":
+            self._is_over = True
+        now = asyncio.get_running_loop().time()
+        if not self._has_lost and now - self._looked >= _LOOK_EVERY:
+            self._looked = now
+            if not await asyncio.to_thread(self._is_kept):
+                self._has_lost = True
+                self._said.append(b"event: kept\ndata: false\n\n")
+        self._notify()
+        return not self._is_over
+
+    def _finish(self) -> None:
+        """Tell all streams why the player has ended, unless it has said so itself."""
+        if not self._is_over:
+            self._is_over = True
+            end = WatchEnd(self._reason).as_bytes()
+            self._said.append(b"event: ended\ndata: %s\n\n" % end)
+        if self._leaving is not None:
+            self._leaving.cancel()
+        self._notify()
+        self._ended(self)
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _ending(status: int) -> str:
+    """Return a sentence about a process that ended without saying why."""
+    if status == -signal.SIGXCPU:
+        return "the module of the guest takes too long to compile"
+    if status in (-signal.SIGABRT, -signal.SIGKILL, -signal.SIGSEGV):
+        return f"the player was ended by signal {-status}: it takes more memory than it may have"
+    return f"the player ended with status {status}"

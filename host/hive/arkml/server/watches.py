@@ -1,0 +1,163 @@
+"""All that is watched on a hive: players, which are shared and bounded, and recordings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from arkml.errors import HiveRefused, ProtocolError
+from arkml.hive.protocol.replay_messages import ReplayReport
+from arkml.hive.protocol.watch_messages import GuestReport, PlayerJob, WatchEnd
+from arkml.server.serve_options import WatchOptions
+from arkml.server.watch_player import Player, PlayerEnded, Watch
+
+_ENDS = "the hive ends"
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedVersion:
+    """
+    A version of a run with all that a player needs.
+
+    `is_kept` tells whether the run still keeps it.
+    """
+
+    run_id: str
+    number: int
+    policy: bytes
+    guest: GuestReport
+    module: bytes
+    is_kept: Callable[[], bool]
+
+    def job(self, seed: int = 0, *, records: bool = False) -> PlayerJob:
+        """Return the job of a player."""
+        return PlayerJob(
+            guest=self.guest,
+            version=self.number,
+            seed=seed,
+            module_bytes=len(self.module),
+            policy_bytes=len(self.policy),
+            records=records,
+        )
+
+
+class Watches:
+    """The players of a hive, at most `options.total`. Its methods belong to one event loop."""
+
+    def __init__(self, options: WatchOptions) -> None:
+        self.options = options
+        self._watches: dict[tuple[str, int, int], Watch] = {}
+        self._recordings: dict[tuple[str, int], asyncio.Task[ReplayReport]] = {}
+
+    @property
+    def players(self) -> int:
+        """The number of players at this moment."""
+        recording = sum(not task.done() for task in self._recordings.values())
+        return len(self._watches) + recording
+
+    def require_allowed(self) -> None:
+        """Raise HiveRefused if this hive starts no players at all."""
+        if not self.options.total:
+            raise HiveRefused(OFF, 503)
+
+    def running(self, run_id: str, number: int, seed: int) -> Watch | None:
+        """Return what is watched already, None without it."""
+        watch = self._watches.get((run_id, number, seed))
+        if watch is not None:
+            watch.expect()
+        return watch
+
+    def watch(self, version: PlayedVersion, seed: int) -> Watch:
+        """Return the watch of a version, a new one if nobody watches it. Raises HiveRefused."""
+        if (watch := self.running(version.run_id, version.number, seed)) is not None:
+            return watch
+        self._require_room()
+        key = version.run_id, version.number, seed
+        watch = self._watches[key] = Watch(
+            self.options,
+            version.job(seed),
+            version.module,
+            version.policy,
+            is_kept=version.is_kept,
+            ended=partial(self._forget, key),
+        )
+        watch.expect()
+        return watch
+
+    async def record(self, version: PlayedVersion, seconds: float) -> ReplayReport | None:
+        """
+        Record an episode of a version; None if it takes longer than `seconds`.
+
+        The next call for that version waits for the same recording. Raises HiveRefused if there is
+        no room for a player, or it fails.
+        """
+        key = version.run_id, version.number
+        task = self._recordings.get(key)
+        if task is None:
+            self._require_room()
+            task = self._recordings[key] = asyncio.create_task(self._record(version))
+        done, _ = await asyncio.wait([task], timeout=seconds)
+        if not done:
+            return None
+        self._recordings.pop(key, None)
+        return task.result()
+
+    async def end_run(self, run_id: str) -> None:
+        """End all players of a run, which is removed."""
+        watches = [one for key, one in self._watches.items() if key[0] == run_id]
+        tasks = [task for key, task in self._recordings.items() if key[0] == run_id]
+        await self._end(watches, tasks, f"run {run_id} was removed")
+        self._recordings = {k: task for k, task in self._recordings.items() if k[0] != run_id}
+
+    async def close(self) -> None:
+        """End all players."""
+        await self._end(list(self._watches.values()), list(self._recordings.values()), _ENDS)
+
+    async def _end(
+        self, watches: list[Watch], tasks: list[asyncio.Task[ReplayReport]], reason: str
+    ) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(watch.end(reason) for watch in watches))
+
+    def _require_room(self) -> None:
+        self.require_allowed()
+        total = self.options.total
+        if self.players >= total:
+            raise HiveRefused(
+                f"{total} versions are watched or recorded on this hive, as many as it plays at one"
+                " time (--watches): stop watching one, or try again later",
+                429,
+            )
+
+    def _forget(self, key: tuple[str, int, int], watch: Watch) -> None:
+        if self._watches.get(key) is watch:
+            del self._watches[key]
+
+    async def _record(self, version: PlayedVersion) -> ReplayReport:
+        """Play one episode; return its replay. Raises HiveRefused."""
+        seconds = self.options.record
+        try:
+            job = version.job(records=True)
+            player = await Player.start(self.options, job, version.module, version.policy)
+            try:
+                async with asyncio.timeout(seconds):
+                    while True:
+                        kind, content = await player.read()
+                        if kind == b"recorded":
+                            return ReplayReport.from_bytes(content)
+                        if kind == b"ended":
+                            raise PlayerEnded(WatchEnd.from_bytes(content).reason)
+            finally:
+                await asyncio.shield(player.end())
+        except TimeoutError:
+            raise HiveRefused(f"no episode ended within {seconds:g} s", 503) from None
+        except (PlayerEnded, ProtocolError) as error:
+            raise HiveRefused(f"version {version.number} is not recorded: {error}", 503) from error
+
+
+OFF = "this hive plays no versions: arkml hive serve --watches N, with N above 0, allows it"
+"""Why nothing is watched on a hive without players."""

@@ -1,0 +1,1 @@
+"""The program that plays versions of a policy for people who watch: `python -m arkml.watching`."""
