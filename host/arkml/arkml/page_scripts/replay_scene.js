@@ -66,7 +66,7 @@ export class ReplayScenes {
   #document;
   #behaviors;
   #colors = new Map(); // by name: the number of its color
-  #sessions;
+  #sessions; // the numbers of all
   #sources = []; // for each frame the newest one with submits
 
   constructor(document) {
@@ -78,7 +78,7 @@ export class ReplayScenes {
     }));
     this.#sessions = new Set(
       document.frames.flatMap(({ submits }) => submits.map(({ session }) => session)),
-    ).size;
+    );
     let source = -1;
     document.frames.forEach(({ submits }, index) => {
       if (submits.length > 0) source = index;
@@ -106,10 +106,16 @@ export class ReplayScenes {
     return new ReplayScene(actors, frames[index] ?? null, source === index);
   }
 
+  /** Return the scene of a frame that is not in the document, as of a guest that plays now. */
+  of(frame) {
+    for (const { session } of frame.submits) this.#sessions.add(session);
+    return new ReplayScene(frame.submits.flatMap((one) => this.#actors(one)), frame, true);
+  }
+
   #actors(submit) {
     const actorClass = this.#behaviors[submit.behavior];
     const kind = actorClass.name || "agent";
-    const of = this.#sessions > 1 ? `${kind} ${submit.session}:` : `${kind} `;
+    const of = this.#sessions.size > 1 ? `${kind} ${submit.session}:` : `${kind} `;
     return submit.agents.map((agent, row) => {
       const name = `${of}${agent}`;
       if (!this.#colors.has(name)) this.#colors.set(name, this.#colors.size);

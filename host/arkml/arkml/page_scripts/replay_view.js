@@ -87,8 +87,8 @@ class TimeLine {
   }
 }
 
-/** The table of the agents at a frame. */
-class AgentTable {
+/** The table of the agents at a frame; `look` is called with the name of one that is chosen. */
+export class AgentTable {
   #body = element("tbody");
   #look;
 

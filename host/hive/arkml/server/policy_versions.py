@@ -152,6 +152,13 @@ class PolicyVersions:
         except FileNotFoundError:
             return None
 
+    def best_at(self) -> int:
+        """Return when the best policy was kept, in nanoseconds of Unix; 0 without one. OSError."""
+        try:
+            return (self._run / _BEST).stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
     def _file(self, version: int) -> Path:
         return self._directory / f"{version:010d}.onnx"
 

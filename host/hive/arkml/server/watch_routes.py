@@ -49,8 +49,8 @@ async def _versions(call: HiveCall, _: Nothing) -> WatchableVersions:
     report = await asyncio.to_thread(run.guest.report)
     found = dict(await asyncio.to_thread(run.policies.kept))
     best = run.document.best
-    if best is not None and await run.best_policy() is not None:
-        found.setdefault(best.version, 0)
+    if best is not None and (at := await asyncio.to_thread(run.policies.best_at)):
+        found.setdefault(best.version, at)
     obstacle = "" if report is not None else NOT_KEPT
     return WatchableVersions(
         [WatchableVersion(*one) for one in sorted(found.items())],

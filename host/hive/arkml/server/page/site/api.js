@@ -30,6 +30,33 @@ export async function getBytes(path, parameters) {
   return (await ask(pathOf(path, parameters), { method: "GET" })).blob();
 }
 
+/**
+ * Call `take` with the kind and the parsed data of each server-sent event of a route, to its end.
+ *
+ * Throws ApiError for a refusal, with its sentence, and where the hive is gone.
+ */
+export async function readEvents(path, parameters, take, signal) {
+  let answer;
+  try {
+    const options = { signal, credentials: "same-origin", cache: "no-store" };
+    answer = await fetch(pathOf(path, parameters), options);
+    if (!answer.ok) throw await refusalIn(answer);
+    let text = "";
+    for (const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader(); ;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const events = (text + value).split("\n\n");
+      text = events.pop();
+      for (const [, kind, data] of events.map((one) => /^event: (\w+)\ndata: (.*)$/.exec(one) ?? [])) {
+        if (kind) take(kind, JSON.parse(data));
+      }
+    }
+  } catch (error) {
+    if (signal.aborted || error instanceof ApiError) throw error;
+    throw new ApiError("the hive does not answer", 0);
+  }
+}
+
 /** Send a request that changes something, and return the answer, null if it is empty. */
 export async function change(method, path, body = {}) {
   const headers = { "content-type": "application/json", "x-arkml": "1" };
@@ -85,8 +112,13 @@ async function ask(path, options) {
     underWay.delete(request);
   }
   if (answer.ok) return answer;
+  throw await refusalIn(answer);
+}
+
+/** Return the error of an answer that refuses. */
+async function refusalIn(answer) {
   const text = await answer.text();
-  throw new ApiError(sentenceIn(text) ?? `the hive answers with status ${answer.status}`, answer.status);
+  return new ApiError(sentenceIn(text) ?? `the hive answers with status ${answer.status}`, answer.status);
 }
 
 function sentenceIn(text) {

@@ -1,4 +1,4 @@
-// The replays of evaluated episodes that a run keeps, drawn as those of traces are.
+// The replays of evaluated and of recorded episodes that a run keeps, drawn as those of traces are.
 
 import { get, getBytes } from "./api.js";
 import { button, element, setText } from "./dom.js";
@@ -25,7 +25,8 @@ export function replaysOf(run, seen) {
       setText(trouble, "");
       chosen = kept;
       mark();
-      const packed = await getBytes(`v1/runs/${run.id}/replay`, { which: kept.kind });
+      const named = kept.kind === "recorded" ? { version: kept.version } : {};
+      const packed = await getBytes(`v1/runs/${run.id}/replay`, { which: kept.kind, ...named });
       const document = await unpackedReplay(packed, harmless);
       if (chosen !== kept) return;
       view?.free();
@@ -36,7 +37,7 @@ export function replaysOf(run, seen) {
     }
   };
   const mark = () => {
-    for (const one of choices.children) one.setAttribute("aria-pressed", String(one.dataset.kind === chosen?.kind));
+    for (const one of choices.children) one.setAttribute("aria-pressed", String(chosen !== null && one.dataset.kind === keyOf(chosen)));
   };
   const list = (replays) => {
     const key = JSON.stringify(replays);
@@ -44,7 +45,7 @@ export function replaysOf(run, seen) {
     known = key;
     choices.replaceChildren(
       ...replays.map((kept) =>
-        button(`${kept.kind}: ${short(kept.score)}`, () => show(kept), { "data-kind": kept.kind })
+        button(`${keyOf(kept)}: ${short(kept.score)}`, () => show(kept), { "data-kind": keyOf(kept) })
       )
     );
     // What is looked at stays until something else is chosen.
@@ -70,10 +71,21 @@ export function replaysOf(run, seen) {
   observer.observe(target);
   const timer = setInterval(() => !document.hidden && load(), EVERY);
   void load();
+  /** Show a replay that was recorded just now. */
+  const open = async (kept) => {
+    await load();
+    await show(kept);
+    target.scrollIntoView({ block: "nearest" });
+  };
   const free = () => {
     clearInterval(timer);
     observer.disconnect();
     view?.free();
   };
-  return { element: target, redraw: () => view?.redraw(), free };
+  return { element: target, redraw: () => view?.redraw(), open, free };
+}
+
+/** Return the name of a kept replay: its kind, of recorded ones with the version. */
+function keyOf({ kind, version }) {
+  return kind === "recorded" ? `recorded ${version}` : kind;
 }

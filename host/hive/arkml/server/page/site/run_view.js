@@ -13,6 +13,7 @@ import { sessionSpecs } from "./session_samples.js";
 import { faint } from "./tint.js";
 import { groupsOf } from "./traces.js";
 import { toolbarOf } from "./toolbar.js";
+import { watchOf } from "./watch.js";
 
 const DETAILS_EVERY = 10_000; // milliseconds, while one of the panels that show them is in view
 
@@ -112,12 +113,16 @@ export class RunView {
       this.sessions = sessionsOf(app, runs[0], charts);
       this.panels.push(this.sessions);
     }
+    this.watch = null;
     this.replays = null;
     if (runs.length === 1) {
       const panel = replaysOf(runs[0], (isThere) => setShown(this.replays, isThere));
       this.replays = folded("replays", "Evaluated episodes", panel.element);
       this.replays.hidden = true;
-      this.panels.push(panel);
+      const watch = watchOf(app, runs[0], (kept) => panel.open(kept));
+      this.watch = folded("watch", "Watch", watch.element);
+      this.watch.addEventListener("toggle", () => watch.fold(this.watch.open));
+      this.panels.push(panel, watch);
     }
     for (const [id, title, make, isFolded] of [
       ["events", "Events", eventsOf, false],
@@ -158,7 +163,7 @@ export class RunView {
       replaceIfOther(grid, figures);
       shown.push(part);
     }
-    if (this.replays && !search) shown.splice(1, 0, this.replays); // below the curves of returns
+    if (this.replays && !search) shown.splice(1, 0, this.watch, this.replays); // below the returns
     replaceIfOther(this.body, search ? shown : [...shown, ...this.rest]);
     this.charts.sweep();
   }
