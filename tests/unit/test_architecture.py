@@ -39,6 +39,7 @@ OWNERS = {
         "arkml.server",
         "arkml.runs",
         "arkml.sessions.declarations",
+        "arkml.sessions.declared_games",
         "arkml.guests.snapshots",
         "arkml.guests.trace_events",
         "arkml.guests.trace_files",

@@ -48,6 +48,8 @@ class DeclaredReport:
     continuous: int | None
     branches: tuple[int, ...]
     is_partial: bool
+    game: str
+    """What is declared of the game that people play, in a few words, or empty."""
 
     def __str__(self) -> str:
         parts = ", ".join(self.observations) or "features without names"
@@ -58,7 +60,8 @@ class DeclaredReport:
         ]
         actions = " and ".join(kind for kind in kinds if kind) or "continuous actions"
         partial = "; partial" if self.is_partial else ""
-        return f"{self.name}: {parts}; {actions}{partial}"
+        game = f"; {self.game}" if self.game else ""
+        return f"{self.name}: {parts}; {actions}{partial}{game}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ def _declared(section: bytes | None) -> tuple[tuple[DeclaredReport, ...], str | 
             one.actions.continuous,
             tuple(one.actions.discrete),
             one.partial,
+            one.game_text,
         )
         for name, one in declared.behaviors.items()
     )

@@ -227,7 +227,7 @@ def _declared(
     low, high = map(_finite, bounds_of(actions.low, actions.high, count, where))
     return ShownBehavior(
         "" if name == ANY else name, parts, low, high, list(actions.discrete),
-        list(declared.positions or ()),
+        list(declared.positions or ()), declared.game(where, num_features),
     )  # fmt: skip
 
 

@@ -19,6 +19,8 @@ from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSpec
 from arkml.hive.protocol.parts import WHITE, Kind, Part, RowField, bound_of, fields_of, parts_fault
 from arkml.hive.protocol.settings import MAX_CHOICES
+from arkml.hive.protocol.shown_games import ShownGame
+from arkml.sessions.declared_games import GameDeclared
 
 ANY = "*"
 """The name of the declaration for all behaviors without one of their own."""
@@ -112,10 +114,12 @@ class ActionsDeclared(_Strict, frozen=True):
         return named in (0, num_actions) or num_actions is None
 
 
-class BehaviorDeclared(_Strict, frozen=True):
-    """The declared meaning of a behavior's rows."""
+class BehaviorDeclared(GameDeclared, frozen=True, forbid_unknown_fields=True):
+    """The declared meaning of a behavior's rows, and what people are shown of it."""
 
-    observations: Annotated[list[PartDeclared], msgspec.Meta(max_length=256)] = []
+    observations: Annotated[list[PartDeclared], msgspec.Meta(max_length=256)] = msgspec.field(
+        default_factory=list
+    )
     actions: ActionsDeclared = ActionsDeclared()
     decision_period: _Count = 1
     slots: _Count | None = None
@@ -155,6 +159,29 @@ class BehaviorDeclared(_Strict, frozen=True):
             raise InvalidSpec(
                 f"{where}: positions {list(self.positions)}, where it has {num_features} features"
             )
+        self.game(where, num_features)
+
+    def game(self, where: str, num_features: int) -> ShownGame | None:
+        """
+        Return what pages show of the game in rows of `num_features`, None without one.
+
+        Raises InvalidSpec, which begins with `where`.
+        """
+        if self.has_map and self.positions is None:
+            raise InvalidSpec(
+                f"{where}: targets and walls are drawn in the plane of the agents, so it needs"
+                " positions as well"
+            )
+        return self.shown_game(self._feature_names(num_features), where)
+
+    def _feature_names(self, num_features: int) -> dict[str, int]:
+        """Return the index of each feature by the name that pages print beside it."""
+        parts = parts_of(self.observations) or (Part("obs_0", (num_features,)),)
+        return {
+            field.name if field.size == 1 else f"{field.name} {place}": field.start + place
+            for field in fields_of(parts)
+            for place in range(field.size)
+        }
 
     def fit(self, num_features: int, num_actions: int | None) -> bool:
         """Return whether rows of these widths may be of this behavior."""
@@ -199,6 +226,8 @@ def behavior_of(value: object, where: str) -> BehaviorDeclared:
     """Return the declaration of one behavior. Raises InvalidSpec, which begins with `where`."""
     declared: BehaviorDeclared = _converted(value, BehaviorDeclared, where)
     _require_parts(declared.observations, where)
+    if declared.num_features is not None:
+        declared.game(where, declared.num_features)
     return declared
 
 

@@ -47,8 +47,8 @@ from arkml.server.metrics import Points, RunMetrics, UnrecordedPoints, evaluatio
 from arkml.server.metrics_store import MetricsStore
 from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
 from arkml.server.row_checks import CheckedRows, check_rows
-from arkml.server.run_origin import StartFile
 from arkml.server.run_guest import RunGuest
+from arkml.server.run_origin import StartFile
 from arkml.server.run_replays import RunReplays
 from arkml.server.session_figures import SessionFigures
 from arkml.server.sessions import RunSession

@@ -18,6 +18,7 @@ from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.instance_factory import InstanceSettings
 from arkml.envs.core.script import Script
 from arkml.errors import ArkmlError, UsageError
+from arkml.guest_trials.described_games import described_game
 from arkml.guest_trials.guest_trials_options import GuestTrialsOptions, StandInPolicies
 from arkml.guest_trials.guest_workers import GuestWorker, workers_by_default
 from arkml.guest_trials.probe import GuestClass, probe
@@ -152,6 +153,7 @@ class GuestHosting(Closing):
                 branches=spec.actions.branches,
                 positions=spec.positions or (),
                 policy=policies.get(one.name, ""),
+                game=None if spec.game is None else described_game(spec.game),
             )
             for part in spec.observations:
                 described.observations.add(

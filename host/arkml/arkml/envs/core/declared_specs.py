@@ -143,6 +143,7 @@ def _fitted(declared: BehaviorDeclared, where: str, num_features: int, num_actio
         declared.decision_period,
         declared.slots,
         declared.positions,
+        declared.game(where, num_features),
     )
 
 

@@ -15,6 +15,7 @@ from arkml.base.short_reprs import short_repr
 from arkml.batches import Floats
 from arkml.errors import InvalidActions
 from arkml.hive.protocol.parts import Kind, Part
+from arkml.hive.protocol.shown_games import ShownGame
 
 Bounds = tuple[float, ...]
 """Bounds, one for each value."""
@@ -164,6 +165,7 @@ class Spec:
         decision_period: Number of submits from one decision of an agent to its next.
         slots: The largest number of agents at once, or None.
         positions: Indices of two features that are coordinates in a plane, or None.
+        game: What pages show of the game that the agents play, or None.
 
     """
 
@@ -174,6 +176,7 @@ class Spec:
     decision_period: int = 1
     slots: int | None = None
     positions: tuple[int, int] | None = None
+    game: ShownGame | None = None
 
     @staticmethod
     def flat(num_features: int, num_actions: int) -> Spec:

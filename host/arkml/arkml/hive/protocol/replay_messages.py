@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.parts import MOST_FEATURES, Kind
+from arkml.hive.protocol.shown_games import ShownGame
 from arkml.hive.protocol.wire import Count, PolicyVersion, WireStruct
 
 MAX_REPLAY_BYTES = 16 << 20
@@ -68,6 +69,7 @@ class ShownBehavior(WireStruct, frozen=True):
         high: Upper bound likewise.
         branches: Number of choices of each of the last actions, which are discrete.
         positions: Indices of two features that are coordinates in a plane; empty without any.
+        game: What is declared of the game that they play, None for nothing.
 
     """
 
@@ -77,6 +79,7 @@ class ShownBehavior(WireStruct, frozen=True):
     high: list[float | None]
     branches: list[Count]
     positions: Annotated[list[Count], Meta(max_length=2)]
+    game: ShownGame | None = None
 
 
 class ShownSubmit(WireStruct, frozen=True):

@@ -45,6 +45,7 @@ interface $I$ActorClass {
   "branches"?: ArrayLike<number> | null;
   "positions"?: ArrayLike<number> | null;
   "policy"?: string | null;
+  "game"?: $I$Game | null;
 }
 declare class $ActorClass extends MessageBase {
   constructor(properties?: $I$ActorClass | null);
@@ -60,6 +61,95 @@ declare class $ActorClass extends MessageBase {
   "branches": (number)[];
   "positions": (number)[];
   "policy": string;
+  "game": $Game | null;
+}
+
+interface $I$Coordinate {
+  "value"?: number | null;
+  "scale"?: number | null;
+  "feature"?: number | null;
+  "relative"?: boolean | null;
+}
+declare class $Coordinate extends MessageBase {
+  constructor(properties?: $I$Coordinate | null);
+  static create(properties?: $I$Coordinate | null): $Coordinate;
+  static encode(object: $I$Coordinate): Encoded;
+  static decode(bytes: Uint8Array): $Coordinate;
+  static getTypeUrl(): string;
+  "value": number;
+  "scale": number;
+  "feature": number;
+  "relative": boolean;
+}
+
+interface $I$Target {
+  "at"?: readonly ($I$Coordinate)[] | null;
+  "radius"?: number | null;
+  "name"?: string | null;
+}
+declare class $Target extends MessageBase {
+  constructor(properties?: $I$Target | null);
+  static create(properties?: $I$Target | null): $Target;
+  static encode(object: $I$Target): Encoded;
+  static decode(bytes: Uint8Array): $Target;
+  static getTypeUrl(): string;
+  "at": ($Coordinate)[];
+  "radius": number;
+  "name": string;
+}
+
+interface $I$Wall {
+  "at"?: readonly ($I$Coordinate)[] | null;
+  "box"?: boolean | null;
+}
+declare class $Wall extends MessageBase {
+  constructor(properties?: $I$Wall | null);
+  static create(properties?: $I$Wall | null): $Wall;
+  static encode(object: $I$Wall): Encoded;
+  static decode(bytes: Uint8Array): $Wall;
+  static getTypeUrl(): string;
+  "at": ($Coordinate)[];
+  "box": boolean;
+}
+
+interface $I$Score {
+  "name"?: string | null;
+  "unit"?: string | null;
+  "less"?: boolean | null;
+  "observed"?: boolean | null;
+  "feature"?: number | null;
+}
+declare class $Score extends MessageBase {
+  constructor(properties?: $I$Score | null);
+  static create(properties?: $I$Score | null): $Score;
+  static encode(object: $I$Score): Encoded;
+  static decode(bytes: Uint8Array): $Score;
+  static getTypeUrl(): string;
+  "name": string;
+  "unit": string;
+  "less": boolean;
+  "observed": boolean;
+  "feature": number;
+}
+
+interface $I$Game {
+  "title"?: string | null;
+  "goal"?: string | null;
+  "score"?: $I$Score | null;
+  "targets"?: readonly ($I$Target)[] | null;
+  "walls"?: readonly ($I$Wall)[] | null;
+}
+declare class $Game extends MessageBase {
+  constructor(properties?: $I$Game | null);
+  static create(properties?: $I$Game | null): $Game;
+  static encode(object: $I$Game): Encoded;
+  static decode(bytes: Uint8Array): $Game;
+  static getTypeUrl(): string;
+  "title": string;
+  "goal": string;
+  "score": $Score | null;
+  "targets": ($Target)[];
+  "walls": ($Wall)[];
 }
 
 interface $I$Description {
@@ -160,5 +250,5 @@ declare enum $PlayerKind {
   PERSON = 2,
 }
 
-declare namespace $ { export { $DescribeRequest as DescribeRequest, $I$DescribeRequest as IDescribeRequest, $ObservationPart as ObservationPart, $I$ObservationPart as IObservationPart, $ActorClass as ActorClass, $I$ActorClass as IActorClass, $Description as Description, $I$Description as IDescription, $LiveTrial as LiveTrial, $I$LiveTrial as ILiveTrial, $LookRequest as LookRequest, $I$LookRequest as ILookRequest, $Player as Player, $I$Player as IPlayer, $View as View, $I$View as IView, $PlayerKind as PlayerKind }; }
+declare namespace $ { export { $DescribeRequest as DescribeRequest, $I$DescribeRequest as IDescribeRequest, $ObservationPart as ObservationPart, $I$ObservationPart as IObservationPart, $ActorClass as ActorClass, $I$ActorClass as IActorClass, $Coordinate as Coordinate, $I$Coordinate as ICoordinate, $Target as Target, $I$Target as ITarget, $Wall as Wall, $I$Wall as IWall, $Score as Score, $I$Score as IScore, $Game as Game, $I$Game as IGame, $Description as Description, $I$Description as IDescription, $LiveTrial as LiveTrial, $I$LiveTrial as ILiveTrial, $LookRequest as LookRequest, $I$LookRequest as ILookRequest, $Player as Player, $I$Player as IPlayer, $View as View, $I$View as IView, $PlayerKind as PlayerKind }; }
 export { $ as arkmlTrials };

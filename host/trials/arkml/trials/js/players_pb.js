@@ -7,6 +7,11 @@ import { enumeration, fields, message } from "./protobuf.js";
 const $DescribeRequest = message("arkmlTrials.DescribeRequest");
 const $ObservationPart = message("arkmlTrials.ObservationPart");
 const $ActorClass = message("arkmlTrials.ActorClass");
+const $Coordinate = message("arkmlTrials.Coordinate");
+const $Target = message("arkmlTrials.Target");
+const $Wall = message("arkmlTrials.Wall");
+const $Score = message("arkmlTrials.Score");
+const $Game = message("arkmlTrials.Game");
 const $Description = message("arkmlTrials.Description");
 const $LiveTrial = message("arkmlTrials.LiveTrial");
 const $LookRequest = message("arkmlTrials.LookRequest");
@@ -32,6 +37,36 @@ fields($ActorClass, [
   [6, "branches", "uint32", "repeated"],
   [7, "positions", "uint32", "repeated"],
   [8, "policy", "string"],
+  [9, "game", $Game, "present"],
+]);
+fields($Coordinate, [
+  [1, "value", "float"],
+  [2, "scale", "float"],
+  [3, "feature", "uint32"],
+  [4, "relative", "bool"],
+]);
+fields($Target, [
+  [1, "at", $Coordinate, "repeated"],
+  [2, "radius", "float"],
+  [3, "name", "string"],
+]);
+fields($Wall, [
+  [1, "at", $Coordinate, "repeated"],
+  [2, "box", "bool"],
+]);
+fields($Score, [
+  [1, "name", "string"],
+  [2, "unit", "string"],
+  [3, "less", "bool"],
+  [4, "observed", "bool"],
+  [5, "feature", "uint32"],
+]);
+fields($Game, [
+  [1, "title", "string"],
+  [2, "goal", "string"],
+  [3, "score", $Score, "present"],
+  [4, "targets", $Target, "repeated"],
+  [5, "walls", $Wall, "repeated"],
 ]);
 fields($Description, [
   [1, "guest", "string"],
@@ -68,6 +103,11 @@ const $ = {
   DescribeRequest: $DescribeRequest,
   ObservationPart: $ObservationPart,
   ActorClass: $ActorClass,
+  Coordinate: $Coordinate,
+  Target: $Target,
+  Wall: $Wall,
+  Score: $Score,
+  Game: $Game,
   Description: $Description,
   LiveTrial: $LiveTrial,
   LookRequest: $LookRequest,

@@ -41,7 +41,7 @@ class ObservationPart(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., kind: _Optional[str] = ..., categories: _Optional[int] = ...) -> None: ...
 
 class ActorClass(_message.Message):
-    __slots__ = ("name", "behavior", "observations", "low", "high", "branches", "positions", "policy")
+    __slots__ = ("name", "behavior", "observations", "low", "high", "branches", "positions", "policy", "game")
     NAME_FIELD_NUMBER: _ClassVar[int]
     BEHAVIOR_FIELD_NUMBER: _ClassVar[int]
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,7 @@ class ActorClass(_message.Message):
     BRANCHES_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    GAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     behavior: str
     observations: _containers.RepeatedCompositeFieldContainer[ObservationPart]
@@ -58,7 +59,66 @@ class ActorClass(_message.Message):
     branches: _containers.RepeatedScalarFieldContainer[int]
     positions: _containers.RepeatedScalarFieldContainer[int]
     policy: str
-    def __init__(self, name: _Optional[str] = ..., behavior: _Optional[str] = ..., observations: _Optional[_Iterable[_Union[ObservationPart, _Mapping]]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., branches: _Optional[_Iterable[int]] = ..., positions: _Optional[_Iterable[int]] = ..., policy: _Optional[str] = ...) -> None: ...
+    game: Game
+    def __init__(self, name: _Optional[str] = ..., behavior: _Optional[str] = ..., observations: _Optional[_Iterable[_Union[ObservationPart, _Mapping]]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., branches: _Optional[_Iterable[int]] = ..., positions: _Optional[_Iterable[int]] = ..., policy: _Optional[str] = ..., game: _Optional[_Union[Game, _Mapping]] = ...) -> None: ...
+
+class Coordinate(_message.Message):
+    __slots__ = ("value", "scale", "feature", "relative")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    RELATIVE_FIELD_NUMBER: _ClassVar[int]
+    value: float
+    scale: float
+    feature: int
+    relative: bool
+    def __init__(self, value: _Optional[float] = ..., scale: _Optional[float] = ..., feature: _Optional[int] = ..., relative: _Optional[bool] = ...) -> None: ...
+
+class Target(_message.Message):
+    __slots__ = ("at", "radius", "name")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    RADIUS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    at: _containers.RepeatedCompositeFieldContainer[Coordinate]
+    radius: float
+    name: str
+    def __init__(self, at: _Optional[_Iterable[_Union[Coordinate, _Mapping]]] = ..., radius: _Optional[float] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Wall(_message.Message):
+    __slots__ = ("at", "box")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    BOX_FIELD_NUMBER: _ClassVar[int]
+    at: _containers.RepeatedCompositeFieldContainer[Coordinate]
+    box: bool
+    def __init__(self, at: _Optional[_Iterable[_Union[Coordinate, _Mapping]]] = ..., box: _Optional[bool] = ...) -> None: ...
+
+class Score(_message.Message):
+    __slots__ = ("name", "unit", "less", "observed", "feature")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    LESS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    unit: str
+    less: bool
+    observed: bool
+    feature: int
+    def __init__(self, name: _Optional[str] = ..., unit: _Optional[str] = ..., less: _Optional[bool] = ..., observed: _Optional[bool] = ..., feature: _Optional[int] = ...) -> None: ...
+
+class Game(_message.Message):
+    __slots__ = ("title", "goal", "score", "targets", "walls")
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    GOAL_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    WALLS_FIELD_NUMBER: _ClassVar[int]
+    title: str
+    goal: str
+    score: Score
+    targets: _containers.RepeatedCompositeFieldContainer[Target]
+    walls: _containers.RepeatedCompositeFieldContainer[Wall]
+    def __init__(self, title: _Optional[str] = ..., goal: _Optional[str] = ..., score: _Optional[_Union[Score, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., walls: _Optional[_Iterable[_Union[Wall, _Mapping]]] = ...) -> None: ...
 
 class Description(_message.Message):
     __slots__ = ("guest", "classes", "tick_rate", "away_seconds", "is_recorded", "learning", "trials")
