@@ -25,6 +25,7 @@ from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.reports import DAY, HOUR, MINUTE, SECOND
 from arkml.hive.protocol.rows import encode
 from arkml.server.metrics_store import MetricsStore
+from arkml.server.page.site_files import SiteFiles
 
 TOPIC = "page"
 
@@ -47,7 +48,7 @@ def rows(bench: Bench) -> Iterator[Row]:
         " second and histograms every five, of which a page reads two in half a minute; the share"
         " of a core is what the server takes with them and not without. Rows are bodies of"
         f" {BODY} from one host, flat out: the median body with pages and without. The first view"
-        f" of a run of a day loads the page's files but plotly's script, and {IN_VIEW} curves of"
+        f" of a run of a day loads the page's files and {IN_VIEW} curves of"
         f" {CURVES}.",
     )
     rounds, seconds = (2, 3.0) if bench.quick else (5, 8.0)
@@ -151,10 +152,9 @@ def _first_view() -> tuple[float, float]:
 
 def _load(client: httpx.Client, run: str) -> int:
     """Load what a page loads, and return the bytes on the wire."""
-    folder = Path(__file__).parents[2] / "host" / "hive" / "arkml" / "server" / "page" / "site"
     names = [f"curve/{number}" for number in range(IN_VIEW)]
     curves = {"names": json.dumps(names), "x": "rows", "points": "1000"}
-    paths = [path.name for path in folder.iterdir()]
+    paths = sorted(SiteFiles().paths)
     paths += ["v1/whoami", "v1/runs", "v1/settings", "v1/usage", f"v1/runs/{run}"]
     paths += [f"v1/runs/{run}/metrics", f"v1/runs/{run}/events"]
     size = 0

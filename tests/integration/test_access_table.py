@@ -458,7 +458,7 @@ async def test_every_answer_has_headers_for_browsers(tmp_path):
             "script-src": "'self'",
             "img-src": "'self' data: blob:",
             "connect-src": "'self'",
-            "style-src": "'self' 'unsafe-inline'",
+            "style-src": "'self'",
             "base-uri": "'none'",
             "form-action": "'self'",
             "frame-ancestors": "'none'",

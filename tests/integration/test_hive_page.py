@@ -9,7 +9,6 @@ from tests.integration.hive_service import Service, start_hive
 from tests.waiting import eventually
 
 from arkml.server.access.security_headers import PAGE
-from arkml.server.page.site_files import find_plotly
 
 POLICY = dict(PAGE)[b"content-security-policy"].decode()
 
@@ -103,7 +102,8 @@ def test_the_files_of_the_page_are_open_and_guarded(site):
     assert page.headers["referrer-policy"] == "no-referrer"
     assert "unsafe-eval" not in POLICY
     assert "<script>" not in page.text
-    assert "{plotly}" not in page.text
+    assert "unsafe-inline" not in POLICY
+    assert "{release}" not in page.text
     again = site.get("/", headers={"if-none-match": page.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     for path in ("main.js", "page.css", "icon.svg"):
@@ -125,19 +125,16 @@ def test_data_need_the_token(site):
         assert site.get(f"/v1/{path}").status_code == 401
 
 
-def test_plotly_is_packed_once_and_kept_for_a_year(site):
-    plotly = find_plotly()
-    assert plotly is not None
-    assert f'content="{plotly.name}"' in site.get("/").text
-    answer = site.get(f"/{plotly.name}")
+def test_what_draws_charts_is_small_and_part_of_the_page(site):
+    assert 'href="vendor/uplot/uPlot.min.css"' in site.get("/").text
+    answer = site.get("/vendor/uplot/uPlot.esm.js")
 
     assert answer.headers["content-encoding"] == "gzip"
-    assert int(answer.headers["content-length"]) < 1_700_000
-    assert "immutable" in answer.headers["cache-control"]
-    assert answer.content == plotly.path.read_bytes()
-    plain = site.get(f"/{plotly.name}", headers={"accept-encoding": "identity"})
+    assert int(answer.headers["content-length"]) < 50_000
+    plain = site.get("/vendor/uplot/uPlot.esm.js", headers={"accept-encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert plain.headers["etag"] != answer.headers["etag"]
+    assert site.get("/metrics.json").headers["content-type"] == "application/json"
 
 
 def test_an_open_page_has_every_right_and_an_embedded_one_a_link_for_one_login(service, site):

@@ -8,7 +8,6 @@ const { viewIn, fragmentOf, hiveAddress, takeToken } = await module("address");
 const { cell, csv, curveRows, fileName, heatRows, lineRows } = await module("csv");
 const curves = await module("curves");
 const format = await module("format");
-const { plain } = await module("markup");
 const { sectionsOf } = await module("sections");
 const { sessionSpecs, SessionSamples } = await module("session_samples");
 const { Store } = await module("store");
@@ -150,7 +149,6 @@ async function drawnHistogram(steps) {
 }
 
 const answers = {
-  plain: (text) => plain(text),
   cell: (value) => cell(value),
   csv: (rows) => csv(rows),
   curveRows: (given) => curveRows(given),

@@ -43,27 +43,11 @@ def all_asked(*questions):
     return run_module(PROGRAM, {"folder": f"{folder}/", "questions": questions})
 
 
-def test_plotly_gets_no_markup_from_a_name():
-    """Plotly takes tags and entities in names for markup, and `%{...}` in templates for values."""
-    names = [
-        "<b>bold</b>",
-        '<a href="https://x.example">y</a>',
-        "a & b &lt;",
-        "%{y}",
-        "$x$",
-        "<br>",
-    ]
-    shown = all_asked(*(("plain", name) for name in names))
-
-    assert all("<" not in text and ">" not in text for text in shown)
-    assert shown[0] == "&lt;b&gt;bold&lt;/b&gt;"
-    assert shown[2] == "a &amp; b &amp;lt;"
-    assert "%{" not in shown[3]
-    assert "$" not in shown[4]
-
-
 def test_a_name_cannot_hide_or_turn_its_letters():
-    assert asked("plain", "a\u202ecod\u200b") == "a\\u202ecod\\u200b"
+    points = {"a": {"m": [[1, 1, 1]]}}
+    [line] = asked("traces", {"name": "m"}, [run("a", name="a\u202ecod\u200b")], {}, points, {})
+
+    assert line["name"] == "a\\u202ecod\\u200b"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "\rx"])
@@ -206,7 +190,7 @@ def test_a_chart_of_one_run_has_its_line_its_band_and_its_best():
     low, high, line, best = asked("traces", spec, [run("a", name="<b>a")], {}, points, {})
 
     assert (low["y"], high["y"]) == ([4, 7], [6, 11])
-    assert (line["x"], line["y"], line["name"]) == ([1, 2], [5, 9], "&lt;b&gt;a")
+    assert (line["x"], line["y"], line["name"]) == ([1, 2], [5, 9], "<b>a")
     assert (best["x"], best["y"], best["marker"]["symbol"]) == ([2], [9], "star")
 
 
@@ -252,11 +236,9 @@ def test_a_chart_has_a_line_where_the_module_of_the_guest_has_changed():
         ("changes", [run("a", started_at=50)], points, {"a": events}, {"x": "age"}),
     )
 
-    assert [(one["x0"], one["x1"], one["line"]["color"]) for one in by_rows] == [
-        (20, 20, "rgb(1, 2, 3)")
-    ]
-    assert [one["x0"] for one in by_updates] == [7]
-    assert [one["x0"] for one in by_age] == [2e-7]
+    assert by_rows == [{"x": 20, "color": "rgb(1, 2, 3)", "text": "module"}]
+    assert [one["x"] for one in by_updates] == [7]
+    assert [one["x"] for one in by_age] == [2e-7]
 
 
 def test_a_histogram_is_a_map_of_shares():
@@ -264,7 +246,7 @@ def test_a_histogram_is_a_map_of_shares():
     trace = asked("heat", reply)
 
     assert trace["x"] == [10, 20]
-    assert trace["y"] == [0.5, 1.5]
+    assert trace["edges"] == [0, 1, 2]
     assert trace["z"] == [[0.25, 0.5], [0.75, 0.5]]
 
 

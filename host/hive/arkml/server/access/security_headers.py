@@ -17,16 +17,15 @@ PAGE: Final[Headers] = {
     **_ALWAYS,
     b"cross-origin-opener-policy": b"same-origin",
     b"content-security-policy": (
-        b"default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'"
-        b" 'unsafe-inline'; img-src 'self' data: blob:; base-uri 'none'; form-action 'self';"
+        b"default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self';"
+        b" img-src 'self' data: blob:; base-uri 'none'; form-action 'self';"
         b" frame-ancestors 'none'"
     ),
 }
 """
 The headers of files of the page. They hold no data, and say themselves how they are cached.
 
-Images are its icon, and charts on their way to a file; inline styles are those of plotly, which
-writes a style sheet of its own.
+Images are its icon, and charts on their way to a file.
 """
 
 DATA: Final[Headers] = {

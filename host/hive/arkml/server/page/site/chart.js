@@ -1,16 +1,18 @@
 // Charts: drawn while they are in view, and again once a second at most.
 
 import { save } from "./api.js";
+import { pictureOf } from "./chart_picture.js";
+import { placeText, summaryOf, tableOf, tickTexts, valueText } from "./chart_text.js";
 import { csv, curveRows, fileName, heatRows, lineRows } from "./csv.js";
-import { button, element, setText } from "./dom.js";
+import { describe } from "./descriptions.js";
+import { button, element, setText, table } from "./dom.js";
 import { harmless, short } from "./format.js";
-import { loadPlotly } from "./plotly.js";
+import { Plot } from "./plot.js";
 import { axisOfHeat, changesOf, groupsOf, heatOf, needsUpdates, tracesOf, UPDATES } from "./traces.js";
 
 const EVERY = 1_000; // milliseconds between two drawings of one chart
-const HEIGHT = 220;
-const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset+autosize" };
-const AXIS = { rows: "rows", updates: "updates", time: "", age: "seconds since the start" };
+const AXIS = { time: "", age: "seconds since the start" }; // the names of others are their labels
+let made = 0; // charts, whose parts have ids
 
 /** Charts of one view. They draw what `context` gives: runs, settings, view, colors, points, histories. */
 export class Charts {
@@ -71,27 +73,47 @@ class Chart {
     this.isFree = false;
     this.drawn = -Infinity;
     this.timer = null;
+    this.traces = [];
+    this.zoom = null; // of a chart with an axis of its own
+    made += 1;
+    const id = `chart-${made}`;
+    this.title = element("span", { className: "title", id: `${id}-title`, title: spec.name }, harmless(spec.title));
     this.value = element("span", { className: "newest" });
-    this.plot = element("div", { className: "plot" });
+    this.about = element("p", { className: "unseen", id: `${id}-about` });
+    this.target = element("div", { className: "plot" });
+    this.numbers = element("div", { className: "numbers", hidden: true });
     this.note = element("p", { className: "quiet note" }, "…");
+    this.asTable = button("table", () => this.#turn(), { title: "show the numbers", "aria-pressed": "false" });
     this.element = element(
       "figure",
-      { className: "chart", "data-metric": spec.name },
-      element(
-        "figcaption",
-        {},
-        element("span", { className: "title", title: spec.name }, harmless(spec.title)),
-        this.value,
-        element(
-          "span",
-          { className: "tools" },
-          button("CSV", () => this.#saveCsv(), { title: "save as CSV" }),
-          button("PNG", () => this.#savePng(), { title: "save as a picture" })
-        )
-      ),
+      { className: "chart", "data-metric": spec.name, "aria-labelledby": `${id}-title`, "aria-describedby": `${id}-about` },
+      element("figcaption", {}, this.title, this.value, this.#tools()),
+      this.about,
       this.note,
-      this.plot
+      this.target,
+      this.numbers
     );
+    void this.#describe();
+  }
+
+  #tools() {
+    const of = `of ${harmless(this.spec.title)}`;
+    this.asTable.setAttribute("aria-label", `table ${of}`);
+    return element(
+      "span",
+      { className: "tools" },
+      this.asTable,
+      button("CSV", () => this.#saveCsv(), { title: "save as CSV", "aria-label": `CSV ${of}` }),
+      button("PNG", () => this.#savePng(), { title: "save as a picture", "aria-label": `PNG ${of}` })
+    );
+  }
+
+  /** Say what the metric is. */
+  async #describe() {
+    const { text, good } = await describe(this.spec.name);
+    this.good = good;
+    if (text) this.title.title = `${text} (${this.spec.name})`;
+    this.description = text;
   }
 
   show(isSeen) {
@@ -113,7 +135,7 @@ class Chart {
   free() {
     this.isFree = true;
     clearTimeout(this.timer);
-    if (this.isPlotted) window.Plotly.purge(this.plot);
+    this.plot?.free();
   }
 
   async #draw() {
@@ -124,25 +146,36 @@ class Chart {
     const colors = this.context.colors();
     const traces = await this.#traces(colors);
     this.#showNewest();
-    if (!traces.length) {
-      this.note.hidden = false;
-      setText(this.note, "no values yet");
-      return;
-    }
-    let plotly;
-    try {
-      plotly = await loadPlotly();
-    } catch (error) {
-      setText(this.note, error.message);
-      return;
-    }
     if (this.isFree) return;
-    this.note.hidden = true;
-    await plotly.react(this.plot, traces, this.#layout(colors), CONFIG);
-    if (!this.isPlotted) {
-      this.isPlotted = true;
-      this.plot.on("plotly_relayout", (change) => this.#zoomed(change));
-    }
+    this.traces = traces;
+    this.note.hidden = traces.length > 0;
+    if (!traces.length) setText(this.note, "no values yet");
+    this.#tell();
+    if (!traces.length || !this.numbers.hidden) return;
+    this.plot ??= new Plot(this.target, `values of ${harmless(this.spec.title)}`, (range) => this.#zoomed(range));
+    this.plot.draw(traces, this.#layout(colors));
+  }
+
+  /** Bring the words about the chart up to date: its summary, and its table if that is shown. */
+  #tell() {
+    const axis = this.#axis();
+    const summary = summaryOf({ ...this.spec, title: harmless(this.spec.title) }, this.traces, axis, this.good);
+    setText(this.about, [this.description, summary].filter(Boolean).join(" "));
+    if (this.numbers.hidden) return;
+    const { header, rows, left } = tableOf(this.spec, this.traces, axis);
+    const grid = table(header, rows, "numbers");
+    grid.setAttribute("role", "region");
+    grid.setAttribute("aria-label", `numbers of ${harmless(this.spec.title)}`);
+    const more = left ? element("p", { className: "quiet" }, `${left} more: see its CSV.`) : "";
+    this.numbers.replaceChildren(...(this.traces.length ? [grid, more] : []));
+  }
+
+  /** Show the numbers in place of the plot, or the plot again. */
+  #turn() {
+    this.numbers.hidden = !this.numbers.hidden;
+    this.target.hidden = !this.numbers.hidden;
+    this.asTable.setAttribute("aria-pressed", String(this.target.hidden));
+    this.mark(true);
   }
 
   async #traces(colors) {
@@ -159,7 +192,7 @@ class Chart {
     return tracesOf(spec, groups, context.points, context.view);
   }
 
-  /** Return the lines where the modules of guests have changed. */
+  /** Return the places where the modules of guests have changed. */
   #changes(colors) {
     const { spec, context } = this;
     if (spec.lines || spec.heat) return [];
@@ -175,46 +208,35 @@ class Chart {
 
   #axis() {
     const { view } = this.context;
+    if (this.spec.lines) return this.spec.x ?? "time";
     return this.spec.heat ? axisOfHeat(view, this.#updates()) : view.x;
   }
 
   #layout(colors) {
-    const { view } = this.context;
-    const { spec } = this;
-    const axis = {
-      gridcolor: colors.line, zerolinecolor: colors.line, linecolor: colors.line,
-      automargin: true,
-    };
+    const { spec, context } = this;
+    const axis = this.#axis();
     const isOwn = spec.lines !== undefined;
-    const x = this.#axis();
-    const range = view.zoom && !isOwn && x === view.x ? { range: shifted(view, view.zoom, -1), autorange: false } : { autorange: true };
-    const type = x === "time" || isOwn ? "date" : "linear";
+    const shared = axis === context.view.x ? context.view.zoom : null;
     return {
-      height: HEIGHT,
-      margin: { l: 48, r: 12, t: 8, b: 34 },
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: colors.quiet, size: 11, family: "system-ui, sans-serif" },
-      hoverlabel: { namelength: 40, bgcolor: colors.card, font: { color: colors.text } },
-      hovermode: spec.heat ? "closest" : "x unified",
-      showlegend: false,
-      dragmode: "zoom",
-      shapes: this.#changes(colors),
-      xaxis: { ...axis, ...range, type, title: { text: isOwn ? "" : AXIS[x], standoff: 6 } },
-      yaxis: {
-        ...axis, fixedrange: true, rangemode: spec.fromZero ? "tozero" : "normal",
-        tickformat: spec.format ?? (spec.unit ? "~s" : ""), ticksuffix: spec.unit ?? "", type: view.log && !spec.heat && !isOwn ? "log" : "linear",
-      },
+      isTime: axis === "time",
+      isLog: context.view.log && !spec.heat && !isOwn,
+      fromZero: spec.fromZero,
+      range: isOwn ? this.zoom : shared,
+      label: AXIS[axis] ?? axis,
+      changes: this.#changes(colors),
+      colors,
+      where: (x) => placeText(axis, x),
+      text: (value) => valueText(spec, value),
+      ticks: (values, step) => tickTexts(spec, values, step),
     };
   }
 
-  #zoomed(change) {
-    if (this.spec.lines || this.#axis() !== this.context.view.x) return;
-    if (change["xaxis.autorange"]) this.context.zoom(null);
-    const range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-    if (range[0] === undefined) return;
-    const numbers = range.map((end) => (typeof end === "string" ? Date.parse(`${end.replace(" ", "T")}Z`) : end));
-    if (numbers.every(Number.isFinite)) this.context.zoom(shifted(this.context.view, numbers, 1));
+  /** Take a range of the axis, null for all of it: of all charts, unless this one has its own. */
+  #zoomed(range) {
+    if (this.spec.lines) {
+      this.zoom = range;
+      this.mark(true);
+    } else if (this.#axis() === this.context.view.x) this.context.zoom(range);
   }
 
   #showNewest() {
@@ -241,16 +263,8 @@ class Chart {
   }
 
   async #savePng() {
-    if (!this.isPlotted) return;
-    const asked = { format: "png", width: 1_000, height: 500 };
-    const data = await window.Plotly.toImage(this.plot, asked);
-    const bytes = Uint8Array.from(atob(data.split(",")[1]), (letter) => letter.charCodeAt(0));
-    save(new Blob([bytes], { type: "image/png" }), `${fileName(this.spec.name)}.png`);
+    if (!this.plot) return;
+    const picture = await pictureOf(this.plot, harmless(this.spec.title), this.context.colors());
+    save(picture, `${fileName(this.spec.name)}.png`);
   }
-}
-
-/** Return a range of times as plotly has it (sign -1) or as it is (sign 1); others stay. */
-function shifted(view, range, sign) {
-  if (view.x !== "time") return range;
-  return range.map((x) => x + sign * new Date(x).getTimezoneOffset() * 60_000);
 }

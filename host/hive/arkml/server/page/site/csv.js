@@ -28,20 +28,16 @@ export function curveRows(curves) {
   return rows;
 }
 
-/** Return the rows of a chart of lines {name, x, y} over the time, as plotly has them. */
+/** Return the rows of a chart of lines {name, x, y} over the time, in milliseconds. */
 export function lineRows({ title, name }, lines) {
   const rows = [["chart", "title", "line", "time", "value"]];
   for (const line of lines) {
     line.x.forEach((x, index) => {
       if (line.y[index] === null) return;
-      rows.push([name, title, line.name, utc(x), line.y[index]]);
+      rows.push([name, title, line.name, new Date(x).toISOString(), line.y[index]]);
     });
   }
   return rows;
-}
-
-function utc(x) {
-  return new Date(x + new Date(x).getTimezoneOffset() * 60_000).toISOString();
 }
 
 /** Return the rows of a histogram over time, one for each bin; `reply` is null without any. */

@@ -16,6 +16,8 @@ import { toolbarOf } from "./toolbar.js";
 import { watchOf } from "./watch.js";
 
 const DETAILS_EVERY = 10_000; // milliseconds, while one of the panels that show them is in view
+const BRIEF = ["return", "evaluation", "rows"]; // figures that are left where all of them are folded
+const NARROW = matchMedia("(max-width: 40rem)"); // as the style sheet has it
 
 /** The view of the runs `view.runs`. `app` has store, view, colors(), who and what changes them. */
 export class RunView {
@@ -28,6 +30,8 @@ export class RunView {
     this.panels = [];
     this.timer = setInterval(() => this.#loadDetails(), DETAILS_EVERY);
     app.wantDetails = () => this.#loadDetails();
+    this.fold = () => this.#fold();
+    NARROW.addEventListener("change", this.fold);
   }
 
   /** The runs of the view that there are. */
@@ -60,6 +64,7 @@ export class RunView {
   /** Free everything. */
   free() {
     clearInterval(this.timer);
+    NARROW.removeEventListener("change", this.fold);
     this.charts?.clear();
     this.panels.forEach((panel) => panel.free?.());
   }
@@ -85,6 +90,9 @@ export class RunView {
       zoom: (range) => app.change({ zoom: range }),
     });
     this.figures = element("dl", { className: "figures" });
+    this.brief = element("summary", {});
+    this.facts = element("details", { className: "facts" }, this.brief, this.figures);
+    this.#fold();
     this.legend = element("ul", { className: "legend" });
     this.trouble = element("p", { className: "trouble", role: "status" });
     this.refusal = element("p", { className: "refusal", role: "status" });
@@ -92,7 +100,7 @@ export class RunView {
     this.parts = new Map();
     this.panels = [];
     this.rest = this.#panelParts(runs);
-    const parts = [this.#header(runs), this.trouble, this.refusal, this.figures, this.legend, toolbarOf(app), this.body];
+    const parts = [this.#header(runs), this.trouble, this.refusal, this.facts, this.legend, toolbarOf(app), this.body];
     const missing = app.store.hasLoaded ? "This run is not there (any more). " : "Loading … ";
     const gone = element("p", { className: "empty" }, missing, back());
     this.element.replaceChildren(...(runs.length ? parts : [gone]));
@@ -226,6 +234,13 @@ export class RunView {
       );
     }
     facts.forEach(([, , text], index) => setText(this.figures.children[index].lastChild, text));
+    const brief = facts.filter(([key]) => BRIEF.includes(key));
+    setText(this.brief, brief.map(([, label, text]) => `${label} ${text}`).join(" · ") || `${runs.length} runs`);
+  }
+
+  /** Fold the figures where the screen is narrow, so that the first curve is on it. */
+  #fold() {
+    this.facts.open = !NARROW.matches;
   }
 
   #showRefusal() {

@@ -1,7 +1,5 @@
 // Figures of a run's sessions over time, as far as a page has seen them.
 
-import { placedTime } from "./traces.js";
-
 const MOST = 900;
 const SHORTEST = 1_000; // milliseconds between two samples: rates of less are noise
 
@@ -64,8 +62,7 @@ export function sessionSpecs(samples) {
     (samples()?.lines(figure) ?? []).map(({ name, x, y }, index) => {
       const color = colors.runs[index % colors.runs.length];
       return {
-        type: "scatter", mode: x.length === 1 ? "markers" : "lines", x: x.map(placedTime), y, name,
-        line: { color, width: 1.6 }, marker: { color, size: 6 }, hovertemplate: "%{y:.4g}",
+        mode: x.length === 1 ? "markers" : "lines", x, y, name, line: { color, width: 1.6 }, marker: { color },
       };
     });
   return [

@@ -1,12 +1,11 @@
-// The lines, bands and marks of one chart, as plotly takes them. No browser needed.
+// The lines, bands and marks of one chart, as a plot takes them. No browser needed.
 
 import { faint } from "./tint.js";
 import { band, evaluationsOf, groupedBySeed, onAxis, smoothed } from "./curves.js";
 import { harmless, setting } from "./format.js";
-import { plain } from "./markup.js";
 
 export const UPDATES = "train/n_updates";
-const BAND = { hoverinfo: "skip", mode: "lines", line: { width: 0 }, showlegend: false };
+const BAND = { isAside: true, mode: "lines", line: { width: 0 } };
 
 /** Return the groups of runs that are drawn as one each: {label, runs, color}. */
 export function groupsOf(runs, settings, view, colors) {
@@ -47,7 +46,7 @@ export function needsUpdates(view) {
  * Return the traces of a chart.
  *
  * `spec` has the `name` of a metric, and may have those of its `low` and `high` or of its `spread`,
- * `best` to mark the highest value, and a `unit` of large values. `points(id, name)` are the points of a curve.
+ * and `best` to mark the highest value. `points(id, name)` are the points of a curve.
  */
 export function tracesOf(spec, groups, points, view) {
   const traces = [];
@@ -62,12 +61,12 @@ export function tracesOf(spec, groups, points, view) {
 }
 
 /**
- * Return the lines across a chart where the module of a guest has changed, as plotly takes them.
+ * Return the places of a chart where the module of a guest has changed: {x, color, text}.
  *
  * `histories` has the events of runs by their ids. An event is at the last point before it.
  */
 export function changesOf(spec, groups, points, histories, view) {
-  const shapes = [];
+  const changes = [];
   for (const { runs, color } of groups) {
     for (const run of runs) {
       const curve = points(run.id, spec.name);
@@ -75,20 +74,12 @@ export function changesOf(spec, groups, points, histories, view) {
         const before = kind === "module" && curve.findLast((point) => point[2] <= at);
         if (!before) continue;
         const updates = needsUpdates(view) ? points(run.id, UPDATES) : [];
-        const [x] = placed(onAxis([[before[0], 0, at]], view.x, { updates, started: run.started_at }).xs, view);
-        if (x !== undefined) shapes.push(changeAt(x, color));
+        const [x] = onAxis([[before[0], 0, at]], view.x, { updates, started: run.started_at }).xs;
+        if (x !== undefined) changes.push({ x, color, text: "module" });
       }
     }
   }
-  return shapes;
-}
-
-function changeAt(x, color) {
-  return {
-    type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1,
-    line: { color, width: 1, dash: "dot" },
-    label: { text: "module", textposition: "end", textangle: 0, xanchor: "left", yanchor: "top", font: { size: 9, color } },
-  };
+  return changes;
 }
 
 function curveOf(run, name, points, view) {
@@ -96,32 +87,22 @@ function curveOf(run, name, points, view) {
   return onAxis(points(run.id, name), view.x, { updates, started: run.started_at });
 }
 
-/** Return a time as plotly has to get it, which shows times as UTC: those of this place are meant. */
-export function placedTime(x) {
-  return x - new Date(x).getTimezoneOffset() * 60_000;
-}
-
-function placed(xs, view) {
-  return view.x === "time" ? xs.map(placedTime) : xs;
-}
-
 function bandTraces(spec, curves, group, view) {
   if (!curves.length) return [];
   const smooth = curves.map(({ xs, ys }) => ({ xs, ys: smoothed(ys, view.smooth) }));
-  const drawn = ({ xs, ys }) => line(spec, placed(xs, view), ys, group.label, group.color);
+  const drawn = ({ xs, ys }) => line(xs, ys, group);
   const { xs, middle, low, high } = band(smooth);
-  const x = placed(xs, view);
   const traces = xs.length
     ? [
-        { ...BAND, x, y: low },
-        { ...BAND, x, y: high, fill: "tonexty", fillcolor: faint(group.color, 0.2) },
+        { ...BAND, x: xs, y: low },
+        { ...BAND, x: xs, y: high, fill: faint(group.color, 0.2) },
         drawn({ xs, ys: middle }),
       ]
     : smooth.map(drawn); // they have no place in common yet
   if (spec.best) {
     const highest = ({ ys }) => Math.max(...ys);
     const best = curves.reduce((a, b) => (highest(b) > highest(a) ? b : a));
-    traces.push(bestOf(placed(best.xs, view), best.ys, group));
+    traces.push(bestOf(best.xs, best.ys, group));
   }
   return traces;
 }
@@ -134,20 +115,16 @@ function lineTraces(spec, curve, group, points, view) {
   if (around) {
     const [low, high] = around;
     traces.push(
-      { ...BAND, x: placed(low.xs, view), y: low.ys },
-      {
-        ...BAND, x: placed(high.xs, view), y: high.ys,
-        fill: "tonexty", fillcolor: faint(group.color, 0.18),
-      }
+      { ...BAND, x: low.xs, y: low.ys },
+      { ...BAND, x: high.xs, y: high.ys, fill: faint(group.color, 0.18) }
     );
   }
-  const x = placed(curve.xs, view);
   if (view.smooth) {
-    const raw = line(spec, x, curve.ys, group.label, faint(group.color, 0.25));
-    traces.push({ ...raw, hoverinfo: "skip", hovertemplate: undefined });
+    const raw = line(curve.xs, curve.ys, { ...group, color: faint(group.color, 0.25) });
+    traces.push({ ...raw, mark: undefined, isAside: true });
   }
-  traces.push(line(spec, x, smoothed(curve.ys, view.smooth), group.label, group.color));
-  if (spec.best) traces.push(bestOf(x, curve.ys, group));
+  traces.push(line(curve.xs, smoothed(curve.ys, view.smooth), group));
+  if (spec.best) traces.push(bestOf(curve.xs, curve.ys, group));
   return traces;
 }
 
@@ -170,29 +147,26 @@ function areaOf(spec, run, points, view) {
   });
 }
 
-function line(spec, x, y, label, color) {
+function line(x, y, { label, color, dash, mark }) {
   return {
-    type: "scatter",
     mode: x.length === 1 ? "markers" : "lines",
     x,
     y,
-    name: plain(label),
-    line: { color, width: 1.7 },
+    name: label,
+    line: { color, width: 1.7, dash },
     marker: { color, size: 6 },
-    hovertemplate: spec.unit ? `%{y:.4s}${spec.unit}` : "%{y:.6g}",
+    mark,
   };
 }
 
 function bestOf(x, ys, group) {
   const at = ys.indexOf(Math.max(...ys));
   return {
-    type: "scatter",
     mode: "markers",
     x: [x[at]],
     y: [ys[at]],
-    name: plain(`highest of ${group.label}`),
+    name: `highest of ${group.label}`,
     marker: { color: group.color, size: 11, symbol: "star" },
-    hovertemplate: "highest: %{y:.6g}",
   };
 }
 
@@ -202,7 +176,7 @@ export function axisOfHeat(view, updates) {
 }
 
 /**
- * Return the trace of a histogram over time: a heat map of shares; null without any rows.
+ * Return the map of a histogram over time: its shares by bin and place; null without any rows.
  *
  * `updates` are the points of train/n_updates, which an axis of updates needs.
  */
@@ -212,15 +186,5 @@ export function heatOf({ times, rows, edges, counts }, view, started, colors, up
   const { xs: x } = onAxis(times.map((at, index) => [rows[index], 0, at]), kind, { updates, started });
   const sums = counts.map((one) => one.reduce((sum, count) => sum + count, 0) || 1);
   const z = edges.slice(1).map((_, bin) => counts.map((one, index) => one[bin] / sums[index]));
-  const last = colors.heat.length - 1;
-  return {
-    type: "heatmap",
-    x: view.x === "time" ? placed(x, view) : x,
-    y: edges.slice(1).map((edge, bin) => (edge + edges[bin]) / 2),
-    z,
-    colorscale: colors.heat.map((color, index) => [index / last, color]),
-    showscale: false,
-    hovertemplate: "%{y:.4g}: %{z:.2%} of rows",
-    name: "",
-  };
+  return { x, edges, z, colors: colors.heat };
 }
