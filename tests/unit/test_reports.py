@@ -1,10 +1,13 @@
 """Reports of runs: what they show, and what hostile names do to them."""
 
+import json
 import math
 import os
 import re
+from base64 import b64encode
 from contextlib import closing
 from dataclasses import replace
+from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
 
@@ -46,10 +49,10 @@ def write_run(data, number, *, name="walker", metrics=(), length=50, best=None, 
     return directory
 
 
-def write_curve(directory, values):
+def write_curve(directory, values, name="a"):
     with closing(MetricsStore(directory)) as store:
         store.add(
-            (BEGAN + (step + 100) * SECOND, [("a", step, value)])
+            (BEGAN + (step + 100) * SECOND, [(name, step, value)])
             for step, value in enumerate(values)
         )
 
@@ -75,7 +78,8 @@ class Elements(HTMLParser):
         self.attributes += attributes
 
     def handle_data(self, data):
-        self.texts.append(data)
+        if self.lasttag != "script":
+            self.texts.append(data)
 
 
 def page_of(runs):
@@ -111,15 +115,94 @@ def test_the_parts_of_rows_are_shown_in_words(tmp_path):
     assert not [text for text in elements.texts if "{" in text and "board" in text]
 
 
-def test_a_page_loads_nothing_and_runs_nothing(tmp_path):
+def test_a_page_loads_nothing_and_runs_its_own_script_only(tmp_path):
     write_run(tmp_path, 1, metrics=("a",))
     page, elements = page_of(read(tmp_path))
+    data, script = re.findall(r"<script([^>]*)>(.*?)</script>", page, re.DOTALL)
+    digest = b64encode(sha256(script[1].encode()).digest()).decode()
 
-    assert not elements.tags & {"script", "link", "img", "iframe", "object", "a", "base"}
+    assert not elements.tags & {"link", "img", "iframe", "object", "a", "base"}
     assert not [name for name, _ in elements.attributes if name in ("src", "href", "srcset")]
     assert "url(" not in page
     assert "@import" not in page
-    assert "default-src 'none'" in page
+    assert f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'sha256-" in page
+    assert "application/json" in data[0]
+    assert "unsafe" not in page.partition("</head>")[0]
+
+
+def test_a_page_begins_with_the_best_policies_and_how_they_came_about(tmp_path):
+    best = Best("evaluation", 90.5, 7, 300)
+    directory = write_run(tmp_path, 1, metrics=("train/n_updates",), best=best)
+    write_run(tmp_path, 2, name="other")
+    with closing(MetricsStore(directory)) as store:
+        store.add(
+            (BEGAN + at, [("eval/mean_reward", at, value), ("time/time_elapsed", at, seconds)])
+            for at, value, seconds in ((400, 12.0, 20.0), (800, 90.5, 95.0))
+        )
+    page, _ = page_of(read(tmp_path))
+    rows = re.findall(r"<tr><th>(\w+)</th><td>(.*?)</td></tr>", page.partition('class="legend"')[0])
+    (name, cells), (other, left) = rows
+
+    assert (name, other) == ("walker", "other")
+    score, by, reached, policy, file, _ = cells.split("</td><td>")
+    assert (score, by, reached) == ("90.5", "evaluation", "800 rows, after 1 min")
+    assert policy == "version 7, 300 updates"
+    assert file.endswith("/checkpoints/000000000500.safetensors")
+    assert left.startswith("not rated")
+
+
+def test_metrics_that_stayed_the_same_are_one_line_and_no_charts(tmp_path):
+    directory = write_run(tmp_path, 1, metrics=("train/critic_loss",))
+    for name in ("hive/dropped", "hive/lost"):
+        write_curve(directory, [3.0, 3.0], name)
+    page, elements = page_of(read(tmp_path))
+
+    assert "2 metrics stayed the same: hive/dropped 3, hive/lost 3." in elements.texts
+    assert page.count("<svg viewBox") == 1
+
+
+def test_a_return_that_stayed_the_same_has_its_chart(tmp_path):
+    write_curve(write_run(tmp_path, 1), [3.0], "eval/mean_reward")
+    page, _ = page_of(read(tmp_path))
+
+    assert page.count('<circle class="dot c0"') == 1
+    assert "stayed the same" not in page
+
+
+def test_each_known_metric_has_a_sentence(tmp_path):
+    choice = "actions/branch_0_share_3"
+    write_run(tmp_path, 1, metrics=("eval/mean_reward", choice, "guest/speed"))
+    page, elements = page_of(read(tmp_path))
+
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page)
+    assert len(captions) == 3
+    assert any(text.endswith("Higher is better.") for text in elements.texts)
+    assert "Share of one choice among the choices of a branch." in captions
+    assert "" in captions
+
+
+def test_a_chart_carries_its_numbers_for_the_script_that_reads_them(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path, 1 + seed, metrics=("a", "b"), length=3, seed=seed)
+    page, _ = page_of(read(tmp_path))
+    given = json.loads(re.search(r'application/json">(.*?)</script>', page)[1])
+
+    assert given["rows"] == [[0, 20, 40]]
+    assert [chart["title"] for chart in given["charts"]] == ["a", "b"]
+    (line,) = given["charts"][0]["lines"]
+    assert line["x"] == 0
+    middles = [5 * (math.sin(n / 9 + 1) + math.sin(n / 9 + 2)) + n for n in range(3)]
+    assert line["y"] == pytest.approx(middles, abs=1e-3)
+    assert line["lowest"] <= line["y"] <= line["highest"]
+
+
+def test_groups_beyond_eight_have_dashes(tmp_path):
+    for number in range(9):
+        write_run(tmp_path, number + 1, metrics=("a",), hidden=16 + number)
+    page, _ = page_of(read(tmp_path))
+
+    assert page.count('<polyline class="line c0"') == 1
+    assert page.count('<polyline class="line c0 d1"') == 1
 
 
 def test_names_with_markup_are_text(tmp_path):
@@ -184,7 +267,7 @@ def test_a_long_curve_is_drawn_with_few_points_and_its_extremes(tmp_path):
 @pytest.mark.parametrize("values", [[0.0], [1e-300, 1e-299], [1e308, -1e308], [7.0, 7.0]])
 def test_any_finite_values_are_drawn_within_the_chart(tmp_path, values):
     directory = write_run(tmp_path, 1)
-    write_curve(directory, values)
+    write_curve(directory, values, "eval/mean_reward")
     page, _ = page_of(read(tmp_path))
     (points,) = re.findall(r"<polyline class=\"line c0\" points=\"([^\"]*)\"", page)
     places = [float(number) for point in points.split() for number in point.split(",")]

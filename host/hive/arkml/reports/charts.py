@@ -1,10 +1,11 @@
-"""Charts of curves as SVG, without scripts."""
+"""Charts of curves as SVG, with their numbers for the script that reads them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from arkml.reports.groups import Doubles, Drawing
 
 COLORS = 8
 """The number of colors of groups, the classes `c0`, `c1` and so on; they repeat."""
+
+DASHES = 4
+"""The number of dashes, the classes `d1`, `d2` and so on besides none, for groups beyond these."""
 
 _WIDTH, _HEIGHT = 460, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 436, 30, 196  # edges of the plot, in pixels
@@ -24,18 +28,88 @@ def safe(text: object) -> str:
     return escape(harmless(str(text)))
 
 
-def chart(title: str, drawings: Sequence[tuple[str, int, Drawing]]) -> str:
-    """Return one chart of a metric; each drawing has the label and the number of its group."""
-    lines = [line for _, _, one in drawings for line in (one.line, one.low, one.high)]
-    points = np.concatenate([line for line in lines if line is not None])
+def chart(title: str, about: str, drawings: Sequence[tuple[str, int, Drawing]]) -> str:
+    """
+    Return one chart of a metric with a sentence about it.
+
+    Each drawing has the label and the number of its group.
+    """
+    lines = _lines(drawings)
+    points = np.concatenate(lines)
     xs, ys = _ticks(points[:, 0]), _ticks(points[:, 1])
     x, y = _scale(xs, _LEFT, _RIGHT), _scale(ys, _BOTTOM, _TOP)
-    middle = (_LEFT + _RIGHT) // 2
     parts = [
-        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
-        f"<title>{safe(title)}</title>",
+        '<figure class="chart"><div class="area">',
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
+        f"<title>{safe(title)}</title><desc>{safe(_course(drawings))}</desc>",
         f'<text class="name" x="{_LEFT}" y="18">{safe(title)}</text>',
+        *_grid(xs, ys, x, y),
     ]
+    for label, number, one in drawings:
+        parts.append(_drawn(label, number, one, x, y))
+    return "".join([*parts, "</svg></div>", f"<figcaption>{safe(about)}</figcaption></figure>"])
+
+
+def numbers(
+    title: str, drawings: Sequence[tuple[str, int, Drawing]], rows: dict[tuple[float, ...], int]
+) -> dict[str, Any]:
+    """
+    Return what a script needs to read a chart: its lines, and the scale of its rows.
+
+    The rows of a line are a number of `rows`, to which new ones are added.
+    """
+    xs = _ticks(np.concatenate(_lines(drawings))[:, 0])
+    scale = {"left": _LEFT, "right": _RIGHT, "width": _WIDTH, "low": xs[0], "high": xs[-1]}
+    lines = []
+    for _, number, one in drawings:
+        at = tuple(_short(one.line[:, 0], 12))
+        line: dict[str, Any] = {"group": number, "x": rows.setdefault(at, len(rows))}
+        line["y"] = _short(one.line[:, 1])
+        if one.low is not None and one.high is not None:
+            line["lowest"] = _short(np.interp(one.line[:, 0], one.low[:, 0], one.low[:, 1]))
+            line["highest"] = _short(np.interp(one.line[:, 0], one.high[:, 0], one.high[:, 1]))
+        lines.append(line)
+    return {"title": harmless(title), "lines": lines, "scale": scale}
+
+
+def style_of(number: int) -> str:
+    """Return the classes of a group's lines: a color, and a dash where colors repeat."""
+    round_ = number // COLORS % DASHES
+    return f"c{number % COLORS}" + (f" d{round_}" if round_ else "")
+
+
+def _lines(drawings: Sequence[tuple[str, int, Drawing]]) -> list[Doubles]:
+    lines = [line for _, _, one in drawings for line in (one.line, one.low, one.high)]
+    return [line for line in lines if line is not None]
+
+
+def _short(values: Doubles, digits: int = 5) -> list[float]:
+    """Return values with some digits, whole ones as integers, which JSON writes shorter."""
+    short = (float(f"{value:.{digits}g}") for value in values.tolist())
+    return [int(value) if value.is_integer() and abs(value) < 1e15 else value for value in short]
+
+
+def _course(drawings: Sequence[tuple[str, int, Drawing]]) -> str:
+    """Return where each line begins and ends, for those who hear the page."""
+    sentences = []
+    for label, _, one in drawings:
+        (begin, first), (end, last) = one.line[0].tolist(), one.line[-1].tolist()
+        sentences.append(
+            f"{label}: from {shown(first)} at {shown(begin)} rows to {shown(last)} at"
+            f" {shown(end)} rows, lowest {shown(float(one.line[:, 1].min()))}, highest"
+            f" {shown(float(one.line[:, 1].max()))}."
+        )
+    return " ".join(sentences)
+
+
+def _grid(
+    xs: Sequence[float],
+    ys: Sequence[float],
+    x: tuple[float, float, int, int],
+    y: tuple[float, float, int, int],
+) -> list[str]:
+    """Return the lines and the numbers of both axes."""
+    parts = []
     for value in ys:
         at = f"{_at(value, y):.1f}"
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{at}" y2="{at}"/>')
@@ -43,20 +117,31 @@ def chart(title: str, drawings: Sequence[tuple[str, int, Drawing]]) -> str:
     for value in xs:
         at = f"{_at(value, x):.1f}"
         parts.append(f'<text class="x" x="{at}" y="{_BOTTOM + 16}">{shown(value)}</text>')
-    parts.append(f'<text class="x" x="{middle}" y="{_HEIGHT - 3}">rows</text>')
-    for label, number, one in drawings:
-        color = f"c{number % COLORS}"
-        if one.low is not None and one.high is not None:
-            around = np.concatenate([one.high, one.low[::-1]])
-            parts.append(f'<polygon class="band {color}" points="{_path(around, x, y)}"/>')
-        parts.append(
-            f'<polyline class="line {color}" points="{_path(one.line, x, y)}">'
-            f"<title>{safe(label)}</title></polyline>"
-        )
-        if len(one.line) == 1:
-            at_x, at_y = _at(one.line[0, 0], x), _at(one.line[0, 1], y)
-            parts.append(f'<circle class="dot {color}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="3"/>')
-    return "".join([*parts, "</svg>"])
+    middle = (_LEFT + _RIGHT) // 2
+    return [*parts, f'<text class="x" x="{middle}" y="{_HEIGHT - 3}">rows</text>']
+
+
+def _drawn(
+    label: str,
+    number: int,
+    one: Drawing,
+    x: tuple[float, float, int, int],
+    y: tuple[float, float, int, int],
+) -> str:
+    """Return the line of a group, with its band, or the dot of a single value."""
+    style = style_of(number)
+    parts = [f'<g data-group="{number}">']
+    if one.low is not None and one.high is not None:
+        around = np.concatenate([one.high, one.low[::-1]])
+        parts.append(f'<polygon class="band {style}" points="{_path(around, x, y)}"/>')
+    parts.append(
+        f'<polyline class="line {style}" points="{_path(one.line, x, y)}">'
+        f"<title>{safe(label)}</title></polyline>"
+    )
+    if len(one.line) == 1:
+        at_x, at_y = _at(one.line[0, 0], x), _at(one.line[0, 1], y)
+        parts.append(f'<circle class="dot {style}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="3"/>')
+    return "".join([*parts, "</g>"])
 
 
 def shown(value: float) -> str:

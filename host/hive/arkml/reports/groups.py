@@ -16,7 +16,7 @@ from arkml.reports.report_runs import Curve, ReportedRun
 from arkml.training.results import EVALUATION_RETURN
 from arkml.training.seeds import band_of
 
-COLUMNS = 400
+COLUMNS = 190
 """The places of a chart between which curves are drawn; each keeps its lowest and highest value."""
 
 Doubles = npt.NDArray[np.float64]
@@ -68,6 +68,13 @@ def draw(group: RunGroup, metric: str) -> Drawing | None:
     assert band is not None
     lines = (band.median, band.low, band.high)
     return Drawing(*(_thinned(np.stack([band.rows, values], axis=1)) for values in lines))
+
+
+def constant(groups: Sequence[RunGroup], metric: str) -> float | None:
+    """Return the value of a metric that is the same in all runs at all times, else None."""
+    curves = (run.curves.get(metric, ()) for group in groups for run in group.runs)
+    values = {value for curve in curves for _, value in curve}
+    return values.pop() if len(values) == 1 else None
 
 
 def _label(

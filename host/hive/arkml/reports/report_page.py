@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
+from arkml.base.terminal import harmless
 from arkml.hive.protocol.parts import in_words
 from arkml.hive.protocol.result_messages import CheckpointInfo
 from arkml.hive.protocol.settings import Settings, rounded
-from arkml.reports.charts import COLORS, chart, safe, shown
-from arkml.reports.groups import RunGroup, draw, grouped
+from arkml.page_scripts.bundle import bundled_script
+from arkml.reports.best_runs import HEADER, summary
+from arkml.reports.charts import chart, numbers, safe, shown, style_of
+from arkml.reports.groups import Drawing, RunGroup, constant, draw, grouped
+from arkml.reports.metric_texts import description
 from arkml.reports.report_runs import ReportedRun, checkpoint_file
 from arkml.reports.style import STYLE
+from arkml.server.page.site_files import SITE
 from arkml.training.results import EVALUATION_RETURN, TRAINING_RETURN
 
 _FIRST = (
@@ -29,7 +37,10 @@ _SECTIONS = {
 }  # fmt: skip
 _OTHER = "Other metrics"
 _SHAPE = ("features", "parts", "actions", "branches", "seed")
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_MOST_SAME = 40
+"""Metrics that stayed the same and are named."""
+
+Drawings = Sequence[tuple[str, int, Drawing]]
 
 
 def make_page(runs: Sequence[ReportedRun], release: str) -> bytes:
@@ -37,33 +48,68 @@ def make_page(runs: Sequence[ReportedRun], release: str) -> bytes:
     Return a report of runs as an HTML file that loads nothing.
 
     Runs that differ in their seed only are drawn as a median with a band from the lowest to the
-    highest. `release` is the version of arkml, which the page shows.
+    highest. Values are read, and groups switched off, by a script that the page's policy names by
+    its hash; all else is there without scripts. `release` is the version of arkml, which the page
+    shows.
     """
     groups = grouped(runs)
     title = "Report of " + ", ".join(dict.fromkeys(run.info.name for run in runs))
+    names = {name for group in groups for run in group.runs for name in run.curves}
+    same = {
+        name: value
+        for name in names.difference(_FIRST)
+        if (value := constant(groups, name)) is not None
+    }
+    sections = _sections(names.difference(same))
+    drawn = {n: _drawings(groups, n) for members in sections.values() for n in members}
     body = [
-        f"<h1>{safe(title)}</h1>",
+        f"<header><h1>{safe(title)}</h1></header><main>",
+        "<h2>Best policies</h2>", _table(list(summary(runs)), HEADER),
         _legend(groups),
-        *_curves(groups),
+        *_curves(sections, drawn, names), _unchanged(same),
         "<h2>Runs</h2>", _table(_facts(runs), [run.info.name for run in runs]),
         "<h2>Configuration</h2>", *_configuration(groups),
         "<h2>Checkpoints</h2>", *map(_checkpoints, runs),
-        f"<footer>arkml {safe(release)}, {_time(datetime.now(UTC))}</footer>",
+        f"</main><footer>arkml {safe(release)}, {_time(datetime.now(UTC))}</footer>",
     ]  # fmt: skip
+    script = bundled_script("report.js", SITE)
+    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(STYLE)}'"
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{safe(title)}</title><style>{STYLE}</style></head>"
-        f"<body>{''.join(body)}</body></html>\n"
+        f"<body>{''.join(body)}{_data(groups, drawn)}<script>{script}</script></body></html>\n"
     )
     return page.encode()
 
 
+def _data(groups: Sequence[RunGroup], drawn: Mapping[str, Drawings]) -> str:
+    """Return the numbers of all charts, as the script reads them; equal rows are there once."""
+    rows: dict[tuple[float, ...], int] = {}
+    charts = [numbers(name, drawings, rows) for name, drawings in drawn.items()]
+    document = {
+        "groups": [
+            {"label": harmless(group.label), "color": style_of(number).partition(" ")[0]}
+            for number, group in enumerate(groups)
+        ],
+        "rows": list(rows),
+        "charts": charts,
+    }
+    text = json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script id="curves" type="application/json">{text}</script>'
+
+
+def _hash(text: str) -> str:
+    """Return the hash of an inline script or style, as policies name it."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
 def _legend(groups: Sequence[RunGroup]) -> str:
     entries = (
-        f'<li><span class="swatch c{number % COLORS}"></span>{safe(group.label)}'
+        f'<li><svg class="swatch" viewBox="0 0 24 6" aria-hidden="true"><line class="line'
+        f' {style_of(number)}" x1="0" x2="24" y1="3" y2="3"/></svg>{safe(group.label)}'
         f"{_of_band(group)}</li>"
         for number, group in enumerate(groups)
     )
@@ -78,34 +124,53 @@ def _of_band(group: RunGroup) -> str:
     return f" <small>median, lowest and highest of seeds {safe(seeds)}</small>"
 
 
-def _curves(groups: Sequence[RunGroup]) -> Iterable[str]:
-    """Yield the charts of all metrics, the returns first."""
-    names = {name for group in groups for run in group.runs for name in run.curves}
-    if not names:
-        yield '<p class="empty">There are no metrics yet.</p>'
-        return
-    if not names & {TRAINING_RETURN, EVALUATION_RETURN}:
-        yield '<p class="empty">No episode has ended yet: there are no returns.</p>'
+def _sections(names: AbstractSet[str]) -> dict[str, list[str]]:
+    """Return the names of metrics by the titles of their sections, the returns first."""
     first = [name for name in _FIRST if name in names]
     sections: dict[str, list[str]] = {"Returns": first} if first else {}
     for title in dict.fromkeys((*_SECTIONS.values(), _OTHER)):
         members = sorted(
             name
-            for name in names.difference(first)
+            for name in names - set(first)
             if _SECTIONS.get(name.partition("/")[0], _OTHER) == title
         )
         if members:
             sections[title] = members
+    return sections
+
+
+def _drawings(groups: Sequence[RunGroup], name: str) -> Drawings:
+    return [
+        (group.label, number, one)
+        for number, group in enumerate(groups)
+        if (one := draw(group, name)) is not None
+    ]
+
+
+def _curves(
+    sections: Mapping[str, Sequence[str]], drawn: Mapping[str, Drawings], names: AbstractSet[str]
+) -> Iterable[str]:
+    """Yield the charts of all metrics that have changed."""
+    if not names:
+        yield '<p class="empty">There are no metrics yet.</p>'
+        return
+    if not names & {TRAINING_RETURN, EVALUATION_RETURN}:
+        yield '<p class="empty">No episode has ended yet: there are no returns.</p>'
     for title, members in sections.items():
         yield f'<h2>{title}</h2><div class="charts">'
         for name in members:
-            drawings = [
-                (group.label, number, one)
-                for number, group in enumerate(groups)
-                if (one := draw(group, name)) is not None
-            ]
-            yield chart(name, drawings)
+            yield chart(name, description(name), drawn[name])
         yield "</div>"
+
+
+def _unchanged(same: Mapping[str, float]) -> str:
+    """Return the metrics that stayed the same in a line, empty for none."""
+    if not same:
+        return ""
+    named = [f"{name} {shown(same[name])}" for name in sorted(same)[:_MOST_SAME]]
+    more = f", and {len(same) - _MOST_SAME} more" if len(same) > _MOST_SAME else ""
+    count = "1 metric" if len(same) == 1 else f"{len(same)} metrics"
+    return f'<p class="same">{count} stayed the same: {safe(", ".join(named))}{more}.</p>'
 
 
 def _facts(runs: Sequence[ReportedRun]) -> list[tuple[str, list[str]]]:
@@ -200,14 +265,14 @@ def _table(
     rows: Sequence[tuple[str, Sequence[str]]], header: Sequence[str], *, is_marked: bool = False
 ) -> str:
     """Return a table; `is_marked` emphasizes cells that differ from the first of their row."""
-    head = "".join(f"<th>{safe(name)}</th>" for name in ("", *header))
+    head = "".join(f'<th scope="col">{safe(name)}</th>' for name in header)
     lines = []
     for name, cells in rows:
         marks = (' class="changed"' if is_marked and cell != cells[0] else "" for cell in cells)
         data = (f"<td{mark}>{safe(cell)}</td>" for cell, mark in zip(cells, marks, strict=True))
         lines.append(f"<tr><th>{safe(name)}</th>{''.join(data)}</tr>")
-    inside = f"<tr>{head}</tr>{''.join(lines)}"
-    return f'<div class="scrolled"><table>{inside}</table></div>'
+    inside = f"<tr><td></td>{head}</tr>{''.join(lines)}"
+    return f'<div class="scrolled" tabindex="0"><table>{inside}</table></div>'
 
 
 def _value(value: object) -> str:

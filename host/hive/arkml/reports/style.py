@@ -15,11 +15,24 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 h3 { font-size: 1rem; margin: 1rem 0 .3rem; } small, footer, .empty { color: var(--soft); }
 footer { margin-top: 2rem; }
 .legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1.5rem; }
-.swatch { display: inline-block; width: 1.2rem; height: .3rem; margin-right: .5rem;
-  vertical-align: middle; background: var(--color); }
+.legend button { font: inherit; color: inherit; background: none; border: 1px solid var(--grid);
+  border-radius: .4rem; padding: .1rem .5rem; cursor: pointer; text-align: left; }
+.legend [aria-pressed="false"] { opacity: .6; text-decoration: line-through; }
+.swatch { display: inline-block; width: 1.5rem; height: .4rem; margin-right: .5rem;
+  vertical-align: middle; }
+.off { display: none; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr));
   gap: 1rem; }
-.chart { width: 100%; height: auto; }
+.chart { margin: 0; min-width: 0; } .chart svg { display: block; width: 100%; height: auto; }
+.chart figcaption, .same { color: var(--soft); font-size: .85rem; }
+.area { position: relative; } :focus-visible { outline: 2px solid var(--c0); }
+.reading { position: absolute; top: .4rem; z-index: 1; max-width: 75%; padding: .2rem .5rem;
+  background: var(--page); border: 1px solid var(--grid); border-radius: .3rem;
+  font-size: .8rem; pointer-events: none; }
+.reading[hidden] { display: none; } .reading .swatch { width: .6rem; }
+.reading .where { color: var(--soft); }
+.reading .of { display: inline-block; max-width: 11rem; overflow: hidden; white-space: nowrap;
+  text-overflow: ellipsis; vertical-align: bottom; }
 .chart text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 .chart .name { font-weight: 600; fill: var(--text); }
 .chart .y { text-anchor: end; } .chart .x { text-anchor: middle; }
@@ -29,6 +42,7 @@ footer { margin-top: 2rem; }
 .c0 { --color: var(--c0); } .c1 { --color: var(--c1); } .c2 { --color: var(--c2); }
 .c3 { --color: var(--c3); } .c4 { --color: var(--c4); } .c5 { --color: var(--c5); }
 .c6 { --color: var(--c6); } .c7 { --color: var(--c7); }
+.d1 { stroke-dasharray: 6 3; } .d2 { stroke-dasharray: 2 2; } .d3 { stroke-dasharray: 8 3 2 3; }
 .scrolled { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; vertical-align: top; padding: .15rem .9rem .15rem 0;
