@@ -48,6 +48,7 @@ TABLE = {
     ("GET", "/v1/settings"): TRAINS,
     ("GET", "/v1/usage"): TRAINS,
     ("GET", "/v1/events"): TRAINS,
+    ("GET", "/v1/curves"): TRAINS,
     ("GET", "/v1/runs/{run_id}/curves"): TRAINS,
     ("GET", "/v1/runs/{run_id}/events"): TRAINS,
     ("GET", "/v1/runs/{run_id}/log"): TRAINS,

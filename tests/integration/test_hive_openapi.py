@@ -127,6 +127,9 @@ def answers_of(service):
     yield f"{run}/checkpoints", "get", service.get(f"{at}/checkpoints")
     yield f"{run}/memory", "get", service.get(f"{at}/memory")
     yield f"{run}/curves", "get", service.get(f"{at}/curves?names=eval/mean_reward")
+    curves = f"/curves?runs={run_id},x&names=eval/mean_reward"
+    yield "/v1/curves", "get", service.get(curves)
+    yield "/v1/curves", "get", service.get(f"{curves}&points=3")
     yield f"{run}/events", "get", service.get(f"{at}/events")
     yield f"{run}/log", "get", service.get(f"{at}/log")
     for path in ("/v1/whoami", "/v1/settings", "/v1/usage"):

@@ -182,6 +182,40 @@ def test_curves_are_thinned_with_their_extremes_kept(service):
     assert late["points"] == series[-2:]
 
 
+def test_curves_of_several_runs_come_in_one_answer_and_a_wrong_run_has_a_reason(service):
+    runs = [service.create(), service.create()]
+    for run, value in zip(runs, (1.0, 2.0), strict=True):
+        evaluate(service, run, value)
+    asked = {"runs": f"{runs[1]},x,{runs[0]}", "names": '["eval/mean_reward", "none"]'}
+    answer = service.get("/curves", params=asked)
+    found = answer.json()["runs"]
+
+    assert [one["run"] for one in found] == [runs[1], "x", runs[0]]
+    for one, value in ((found[0], 2.0), (found[2], 1.0)):
+        alone, none = one["curves"]
+        assert (alone["highest"], none["points"], one["error"]) == (value, [], "")
+        path = f"/runs/{one['run']}/curves"
+        assert service.get(path, params={"names": asked["names"]}).json()["curves"] == one["curves"]
+    assert (found[1]["curves"], found[1]["error"]) == ([], "there is no run 'x'")
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("names=a", "runs"),
+        ("runs=a&names=a&points=3", "points"),
+        ("runs=a&names=[1", "names is '[1'"),
+        (f"runs={'a,' * 65}&names=b", "65 runs at once: 64 at most"),
+        (f"runs={'a,' * 64}&names={'b,' * 20}&points=1000", "1344000 points: 250000 at most"),
+    ],
+)
+def test_more_curves_than_fit_into_one_answer_are_refused(service, query, sentence):
+    answer = service.get(f"/curves?{query}")
+
+    assert 400 <= answer.status_code < 500
+    assert sentence in answer.json()["error"]
+
+
 @pytest.mark.parametrize(
     "query",
     ["names=[1]", "names=[", 'names=["\\ud800"]', "names=a&points=3", "names=a&x=age"],

@@ -12,6 +12,9 @@ from arkml.hive.protocol.wire import Count, WireStruct
 MAX_POINTS = 1_000
 """The number of points of a curve in an answer."""
 
+MAX_REPLY_POINTS = 250_000
+"""The number of points that the curves of several runs in one answer may have."""
+
 MAX_REASON = 400
 """The characters of a reason."""
 
@@ -60,6 +63,34 @@ class CurvesReply(WireStruct, frozen=True):
     """The requested curves, in that order; an unknown name has an empty curve."""
 
     curves: list[ThinnedCurve]
+
+
+class ManyCurvesQuery(WireStruct, frozen=True):
+    """
+    Parameters of the curves of several runs: their ids, separated by commas.
+
+    The others are those of one run's curves; `MAX_REPLY_POINTS` bounds runs by names by points.
+    """
+
+    runs: str
+    names: str
+    x: Literal["rows", "updates", "time"] = "rows"
+    points: Annotated[int, Meta(ge=4, le=MAX_POINTS)] = 200
+    since: Count = 0
+
+
+class RunCurves(WireStruct, frozen=True):
+    """The curves of one of several runs; `error` says why there are none, and is empty else."""
+
+    run: str
+    curves: list[ThinnedCurve]
+    error: str = ""
+
+
+class ManyCurvesReply(WireStruct, frozen=True):
+    """The curves of the requested runs, in that order."""
+
+    runs: list[RunCurves]
 
 
 class HistoryEntry(WireStruct, frozen=True):

@@ -7,14 +7,19 @@ from typing import Any
 
 from starlette.routing import Route
 
+from arkml.errors import HiveRefused
 from arkml.hive.protocol.page_messages import (
+    MAX_REPLY_POINTS,
     CurvesQuery,
     CurvesReply,
     HistoryEntry,
     HistoryReply,
     LogQuery,
     LogReply,
+    ManyCurvesQuery,
+    ManyCurvesReply,
     ModuleReport,
+    RunCurves,
     SettingsReply,
     UsageReply,
 )
@@ -24,8 +29,8 @@ from arkml.server.access.callers import AccessRole
 from arkml.server.curve_reader import read_names
 from arkml.server.hive import Hive
 from arkml.server.learner_log import last_lines
-from arkml.server.page.events import EVENTS_PATH, EventStreams
-from arkml.server.page.feed import Feed
+from arkml.server.page.events import EVENTS_PATH, MAX_RUNS, EventStreams
+from arkml.server.page.feed import Feed, parts
 from arkml.server.page.site_files import SiteFiles
 from arkml.server.resources import of_runs
 from arkml.server.routes import HiveCall, Operation
@@ -71,6 +76,31 @@ async def _curves(call: HiveCall, query: CurvesQuery) -> CurvesReply:
     return CurvesReply(await call.hive.curves.read(run.directory, names, query))
 
 
+async def _many_curves(call: HiveCall, query: ManyCurvesQuery) -> ManyCurvesReply:
+    """Return curves of several runs, as for one; a run that is refused has a reason instead."""
+    names, runs = read_names(query.names), list(parts(query.runs))
+    if len(runs) > MAX_RUNS:
+        raise HiveRefused(f"{len(runs)} runs at once: {MAX_RUNS} at most", 422)
+    most = len(runs) * len(names) * query.points
+    if most > MAX_REPLY_POINTS:
+        raise HiveRefused(
+            f"{len(runs)} runs by {len(names)} names by {query.points} points are {most} points:"
+            f" {MAX_REPLY_POINTS} at most, so ask for fewer at once",
+            422,
+        )
+    asked = CurvesQuery(query.names, query.x, query.points, query.since)
+    replies = []
+    for name in runs:
+        try:
+            run = call.hive.run(name)
+            call.caller.require_seen(name, run.document.owner, takes_part=False)
+        except HiveRefused as refusal:
+            replies.append(RunCurves(name, [], str(refusal)))
+            continue
+        replies.append(RunCurves(name, await call.hive.curves.read(run.directory, names, asked)))
+    return ManyCurvesReply(replies)
+
+
 async def _usage(call: HiveCall, _: Nothing) -> UsageReply:
     """Return the recent use of resources by the hive, for times when a page was open."""
     entries = list(call.hive.resources.entries)
@@ -85,6 +115,10 @@ _BY_ACT = AccessRole.ACT
 PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation("GET", "/settings", Nothing, SettingsReply, _settings, enough=_BY_ACT),
     Operation("GET", "/usage", Nothing, UsageReply, _usage, enough=_BY_ACT),
+    Operation(
+        "GET", "/curves", ManyCurvesQuery, ManyCurvesReply, _many_curves, enough=_BY_ACT,
+        is_long=True,
+    ),
     Operation(
         "GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves, enough=_BY_ACT,
         is_long=True,
