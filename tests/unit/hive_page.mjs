@@ -13,8 +13,13 @@ const { sessionSpecs, SessionSamples } = await module("session_samples");
 const { Store } = await module("store");
 const { Stream } = await module("stream");
 const { histogramSpec } = await module("histograms");
-const { axisOfHeat, changesOf, groupsOf, tracesOf, heatOf } = await module("traces");
-const { changedSettings, searched, sorted } = await module("runs_table");
+const groups = await module("groups");
+const { axisOfHeat, changesOf, tracesOf, heatOf } = await module("traces");
+const { columnOf, changedSettings, sorted } = await module("columns");
+const { filterOf } = await module("filters");
+const sweep = await module("sweep_points");
+const { viewsIn } = await module("saved_views");
+const { portions } = await module("store");
 
 const COLORS = { runs: ["rgb(1, 2, 3)", "rgb(4, 5, 6)"], heat: ["a", "b", "c", "d"] };
 
@@ -103,6 +108,26 @@ async function loaded(answers, run) {
   };
 }
 
+/** Ask for two curves of each of many runs: the requests, and the points that the store has. */
+async function bulkLoaded({ runs, refused = [] }) {
+  const asked = [];
+  globalThis.fetch = async (path) => {
+    const query = new URLSearchParams(path.split("?")[1]);
+    asked.push([path.split("?")[0], query.get("runs").split(",").length, JSON.parse(query.get("names"))]);
+    const replies = query.get("runs").split(",").map((run) => ({
+      run, error: refused.includes(run) ? "no" : "",
+      curves: refused.includes(run) ? [] : JSON.parse(query.get("names")).map((name) => ({ name, points: [[1, 2, 3]] })),
+    }));
+    return new Response(JSON.stringify({ runs: replies }));
+  };
+  const store = new Store(() => {});
+  for (let draw = 0; draw < 3; draw += 1) {
+    for (const run of runs) for (const name of ["a", "b"]) store.points(run, name);
+    await new Promise((resolve) => setTimeout(resolve, 60));
+  }
+  return { asked, points: runs.map((run) => store.points(run, "a").length) };
+}
+
 /** Add points one by one to a curve: its greatest length, and its last point. */
 function grown(count) {
   const store = new Store(() => {});
@@ -172,20 +197,20 @@ const answers = {
   smoothed: (values, weight) => curves.smoothed(values, weight),
   onAxis: (points, kind, more) => curves.onAxis(points, kind, more),
   band: (given) => curves.band(given),
-  seeds: (runs, settings) => curves.groupedBySeed(runs, settings).map((group) => group.map((run) => run.id)),
+  seeds: (runs, settings) => groups.groupedBySeed(runs, settings).map((group) => group.map((run) => run.id)),
   spark: (values) => curves.sparkline(values, 90, 22),
   format: (name, value) => format[name](value),
   sections: (names, q) => sectionsOf(new Set(names), q),
   traces: (spec, runs, settings, points, view) => {
     const all = { ...viewIn(""), ...view };
-    const groups = groupsOf(runs, settings, all, COLORS);
-    return tracesOf(spec, groups, (id, name) => points[id]?.[name] ?? [], all);
+    const made = groups.groupsOf(runs, { runs: settings, defaults: {} }, all.group || "seed", COLORS);
+    return tracesOf(spec, made, (id, name) => points[id]?.[name] ?? [], all, COLORS);
   },
   changes: (runs, points, histories, view) => {
     const all = { ...viewIn(""), ...view };
-    const groups = groupsOf(runs, {}, all, COLORS);
+    const made = groups.groupsOf(runs, { runs: {}, defaults: {} }, "seed", COLORS);
     const pointsOf = (id, name) => points[id]?.[name] ?? [];
-    return changesOf({ name: "m" }, groups, pointsOf, new Map(Object.entries(histories)), all);
+    return changesOf({ name: "m" }, made, pointsOf, new Map(Object.entries(histories)), all);
   },
   heat: (reply, x = "rows", updates = []) => ({
     ...heatOf(reply, { x }, 0, COLORS, updates),
@@ -193,7 +218,30 @@ const answers = {
   }),
   histogram: (steps) => drawnHistogram(steps),
   changed: (runs, settings) => changedSettings(runs, settings),
-  searched: (runs, q, settings) => searched(runs, q, settings).map((run) => run.id),
+  searched: (runs, q, settings) => runs.filter(filterOf(q, runs, settings).matches).map((run) => run.id),
+  wrong: (runs, q, settings) => filterOf(q, runs, settings).error,
+  groups: (runs, settings, by) =>
+    groups.groupsOf(runs, settings, by, COLORS).map(({ label, runs, color, dash, mark }) => ({
+      label, runs: runs.map((run) => run.id), looks: JSON.stringify([color, dash, mark]),
+    })),
+  choices: (runs, settings) => groups.groupChoices(runs, settings),
+  median: (values) => groups.median(values) ?? null,
+  cellText: (run, key, settings) => columnOf(key, settings)?.text(run) ?? null,
+  medians: (runs, settings, of, bests) => {
+    const yOf = (run) => sweep.returnOf(run, of, new Map(Object.entries(bests)));
+    return sweep.axesOf(runs, settings).map((axis) => ({
+      name: axis.name, isLog: axis.isLog, categories: axis.categories,
+      medians: sweep.mediansOf(sweep.pointsOf(runs, axis, yOf)).map(({ x, y, count }) => [x, y, count]),
+    }));
+  },
+  within: (runs, settings, brush) =>
+    runs.filter((run) => sweep.isWithin(run, sweep.axesOf(runs, settings), brush)).map((run) => run.id),
+  sweepRows: (runs, settings) => sweep.sweepRows(runs, sweep.axesOf(runs, settings), "r", (run) => run.rows),
+  ticks: (axis) => sweep.ticksOf(axis),
+  places: (axis, values) => values.map((value) => sweep.valueAtPlace(axis, sweep.placeOn(axis, value))),
+  views: (text) => viewsIn(text),
+  portions: (ids, names, points) => [...portions(ids, names, points)].map(({ runs, names }) => [runs.length, names.length]),
+  bulk: (answers) => bulkLoaded(answers),
   sorted: (runs, sort, settings) => sorted(runs, sort, settings).map((run) => run.id),
   stream: (steps) => streamed(steps),
 };

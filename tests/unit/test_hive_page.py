@@ -18,7 +18,8 @@ SITE = Path(arkml.server.page.__file__).parent / "site"
 PROGRAM = Path(__file__).parent / "hive_page.mjs"
 VIEW = {
     "runs": [], "q": "", "metric": "", "sort": "-started_at", "x": "rows", "smooth": 0,
-    "log": False, "band": True, "zoom": None,
+    "log": False, "group": "", "columns": [], "hidden": [], "pins": [], "charts": [], "against": "",
+    "of": "best", "brush": {}, "zoom": None,
 }  # fmt: skip
 
 
@@ -79,7 +80,10 @@ def test_a_file_has_a_harmless_name():
 def test_a_view_lies_in_its_address():
     view = {
         **VIEW, "runs": ["ab", "cd"], "q": "a=b&c", "metric": "loss", "sort": "setting:gamma",
-        "x": "time", "smooth": 0.6, "log": True, "band": False, "zoom": [1, 2.5],
+        "x": "time", "smooth": 0.6, "log": True, "zoom": [1, 2.5],
+        "group": "setting:gamma", "columns": ["name", "metric:a,b"], "hidden": ["checkpoint"],
+        "pins": ["train/loss"], "charts": [["a,b", "c"]], "against": "gamma", "of": "return",
+        "brush": {"a:b..c": [0.5, None]},
     }  # fmt: skip
 
     assert asked("again", view) == view
@@ -199,7 +203,7 @@ def test_a_chart_of_seeds_has_one_line_unless_they_are_apart():
     points = {"a": {"m": [[1, 1, 1], [2, 2, 2]]}, "b": {"m": [[1, 3, 1], [2, 4, 2]]}}
     joined, apart = all_asked(
         ("traces", {"name": "m"}, runs, {}, points, {}),
-        ("traces", {"name": "m"}, runs, {}, points, {"band": False}),
+        ("traces", {"name": "m"}, runs, {}, points, {"group": "none"}),
     )
 
     assert [trace["y"] for trace in joined] == [[1, 2], [3, 4], [2, 3]]
@@ -315,11 +319,13 @@ NEWER = "run a was written by a newer release of arkml"
 
 def answers_of(status, reason):
     """What a hive with two runs answers, by path: for one of them nothing but a reason."""
-    own = ("", "/metrics", "/events", "/curves")
+    own = ("", "/metrics", "/events")
+    many = {"runs": [{"run": "a", "curves": [], "error": reason}]}
     return {
         "v1/runs": {"body": {"runs": [run("a"), run("b")]}},
         "v1/settings": {"body": {"defaults": {}, "runs": {}}},
         "v1/usage": {"body": {"usage": []}},
+        "v1/curves": {"body": many},
         **{f"v1/runs/a{path}": {"status": status, "body": {"error": reason}} for path in own},
     }
 
@@ -504,11 +510,10 @@ def test_a_legend_names_the_settings_in_which_runs_differ():
     runs = [run("a", name="walker"), run("b", name="walker", seed=1), run("c", name="walker 2")]
     points = {one["id"]: {"m": [[1, 1, 1]]} for one in runs}
     given = {"c": {"hidden": 64}}
-    apart = asked("traces", {"name": "m"}, runs, given, points, {"band": False})
+    apart = asked("traces", {"name": "m"}, runs, given, points, {"group": "none"})
     joined = asked("traces", {"name": "m"}, runs, given, points, {})
 
     assert [trace["name"] for trace in apart] == [
-        "walker, hidden default (seed 0, a)", "walker, hidden default (seed 1, b)",
-        "walker 2, hidden 64",
+        "hidden 64", "hidden default, seed 0", "hidden default, seed 1",
     ]  # fmt: skip
-    assert "walker, hidden default, 2 seeds" in {trace.get("name") for trace in joined}
+    assert "hidden default, 2 seeds" in {trace.get("name") for trace in joined}

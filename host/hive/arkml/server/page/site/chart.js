@@ -8,13 +8,13 @@ import { describe } from "./descriptions.js";
 import { button, element, setText, table } from "./dom.js";
 import { harmless, short } from "./format.js";
 import { Plot } from "./plot.js";
-import { axisOfHeat, changesOf, groupsOf, heatOf, needsUpdates, tracesOf, UPDATES } from "./traces.js";
+import { axisOfHeat, changesOf, heatOf, inputsOf, isAlike, needsUpdates, tracesOf, UPDATES } from "./traces.js";
 
 const EVERY = 1_000; // milliseconds between two drawings of one chart
 const AXIS = { time: "", age: "seconds since the start" }; // the names of others are their labels
 let made = 0; // charts, whose parts have ids
 
-/** Charts of one view. They draw what `context` gives: runs, settings, view, colors, points, histories. */
+/** Charts of one view. They draw what `context` gives: runs, groups, view, colors, points, histories. */
 export class Charts {
   constructor(context) {
     this.context = context;
@@ -72,6 +72,7 @@ class Chart {
     this.isSeen = false;
     this.isFree = false;
     this.drawn = -Infinity;
+    this.inputs = []; // what it was drawn from
     this.timer = null;
     this.traces = [];
     this.zoom = null; // of a chart with an axis of its own
@@ -102,6 +103,7 @@ class Chart {
     return element(
       "span",
       { className: "tools" },
+      ...this.context.toolsOf(this.spec),
       this.asTable,
       button("CSV", () => this.#saveCsv(), { title: "save as CSV", "aria-label": `CSV ${of}` }),
       button("PNG", () => this.#savePng(), { title: "save as a picture", "aria-label": `PNG ${of}` })
@@ -144,8 +146,11 @@ class Chart {
     this.isStale = false;
     this.drawn = performance.now();
     const colors = this.context.colors();
-    const traces = await this.#traces(colors);
     this.#showNewest();
+    const inputs = this.#inputs(colors);
+    if (inputs && isAlike(inputs, this.inputs)) return;
+    this.inputs = inputs ?? [];
+    const traces = await this.#traces(colors);
     if (this.isFree) return;
     this.traces = traces;
     this.note.hidden = traces.length > 0;
@@ -188,16 +193,22 @@ class Chart {
       const trace = found && heatOf(found, context.view, run.started_at, colors, updates);
       return trace ? [trace] : [];
     }
-    const groups = groupsOf(context.runs(), context.settings(), context.view, colors);
-    return tracesOf(spec, groups, context.points, context.view);
+    return tracesOf(spec, context.groups(colors), context.points, context.view, colors);
+  }
+
+  /** Return what the chart of metrics is drawn from, null for another chart. */
+  #inputs(colors) {
+    const { spec, context } = this;
+    if (spec.lines || spec.heat) return null;
+    const drawn = inputsOf(spec, context.groups(colors), context.points, context.histories(), context.view);
+    return [colors, this.numbers.hidden, ...drawn];
   }
 
   /** Return the places where the modules of guests have changed. */
   #changes(colors) {
     const { spec, context } = this;
     if (spec.lines || spec.heat) return [];
-    const groups = groupsOf(context.runs(), context.settings(), context.view, colors);
-    return changesOf(spec, groups, context.points, context.histories(), context.view);
+    return changesOf(spec, context.groups(colors), context.points, context.histories(), context.view);
   }
 
   /** Return the points of train/n_updates of the run of a histogram, if its axis needs them. */
@@ -257,7 +268,7 @@ class Chart {
     const { spec, context } = this;
     if (spec.lines) return lineRows(spec, spec.lines(context.colors()));
     if (spec.heat) return heatRows(context.runs()[0], spec.name, await spec.heat());
-    const names = [spec.name, spec.low, spec.high, spec.spread].filter(Boolean);
+    const names = spec.names ?? [spec.name, spec.low, spec.high, spec.spread].filter(Boolean);
     const all = context.runs().flatMap((run) => names.map((name) => ({ run, name })));
     return curveRows(all.map(({ run, name }) => ({ run, name, points: context.points(run.id, name) })));
   }

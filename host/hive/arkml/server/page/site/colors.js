@@ -2,6 +2,8 @@
 
 const THEMES = ["auto", "light", "dark"];
 const KEY = "arkml.theme";
+const DASHES = [[], [7, 3], [2, 3], [7, 3, 2, 3], [12, 4]]; // pixels drawn, and left out
+const MARKS = ["star", "square", "diamond", "cross", "triangle-up"];
 
 /** Return the colors that charts need, as the theme has them now. */
 export function palette() {
@@ -21,6 +23,19 @@ export function palette() {
   };
   probe.remove();
   return colors;
+}
+
+/**
+ * Return the looks of a group by its place: {color, dash, mark}. When the colors are used up, the
+ * dashes and the marks of the next ones differ: 40 groups before one looks like another.
+ */
+export function styleOf(index, colors) {
+  const round = Math.floor(index / colors.runs.length);
+  return {
+    color: colors.runs[index % colors.runs.length],
+    dash: DASHES[round % DASHES.length],
+    mark: MARKS[round % MARKS.length],
+  };
 }
 
 /** Set up the switch; `changed` is called with each change of colors. */

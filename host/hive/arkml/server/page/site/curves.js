@@ -136,28 +136,6 @@ export function band(curves, most = 400) {
   };
 }
 
-/** Return whether policies of a run were evaluated, as a setting of it. */
-export function evaluationsOf(run) {
-  return "eval/mean_reward" in (run.latest ?? {}) ? "some" : "none";
-}
-
-/** Return runs in groups that differ in their seed only, in the order of their first runs. */
-export function groupedBySeed(runs, settings) {
-  const groups = new Map();
-  for (const run of runs) {
-    const key = JSON.stringify([
-      run.game, run.features, run.actions, run.branches, evaluationsOf(run), sorted(settings[run.id] ?? {}),
-    ]);
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(run);
-  }
-  return [...groups.values()];
-}
-
-function sorted(values) {
-  return Object.entries(values).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-}
-
 /** Return the points of a line of `width` by `height` for SVG, empty without values. */
 export function sparkline(values, width, height) {
   const finite = values.filter(Number.isFinite);

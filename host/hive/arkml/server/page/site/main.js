@@ -44,6 +44,7 @@ class App {
       refused: () => location.reload(), // the session has ended: the form is shown
     });
     this.store.ready = () => this.stream.ready();
+    this.store.runsShown = () => this.view.runs.length;
   }
 
   /** Begin, after a login where one is needed. */
@@ -166,7 +167,8 @@ class App {
         "/": () => (byId("metric-search") ?? byId("run-search"))?.focus(),
         Escape: () => this.view.runs.length && this.change({ runs: [], metric: "" }),
         l: () => byId("log")?.click(),
-        b: () => byId("band")?.click(),
+        b: () => this.view.runs.length > 1 && this.change({ group: this.view.group === "none" ? "" : "none" }),
+        g: () => byId("group")?.focus(),
         z: () => byId("unzoom")?.click(),
         x: () => byId("axis")?.focus(),
         d: () => byId("theme").click(),

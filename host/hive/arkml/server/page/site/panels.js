@@ -6,6 +6,7 @@ import { hiveAddress } from "./address.js";
 import { button, command, element, setShown, setText, table } from "./dom.js";
 import { fileName } from "./csv.js";
 import { harmless, moment, setting, short, whole } from "./format.js";
+import { titleOf } from "./labels.js";
 
 const LOG_EVERY = 5_000; // milliseconds between two looks at an open log in view
 const SHAPE = ["features", "parts", "actions", "branches", "seed"];
@@ -85,26 +86,60 @@ export function sessionsOf(app, run, charts) {
   return { element: target, update, isWanted: isSeen, free };
 }
 
-/** The events of runs, the newest first. */
+const MOST_SHOWN_EVENTS = 200;
+
+/** The events of runs, the newest first; the kinds `view.hidden` are left out. */
 export function eventsOf(app, runs) {
+  const kinds = element("div", { className: "kinds", role: "group", "aria-label": "kinds of events" });
   const target = element("div", { className: "events" });
-  const show = replacer(target, (events) => {
-    if (!events.length) return [element("p", { className: "quiet" }, "Nothing has happened yet.")];
+  const show = replacer(target, ({ events, left, isFiltered }) => {
+    if (!events.length) {
+      const text = isFiltered ? "All kinds of events are left out." : "Nothing has happened yet.";
+      return [element("p", { className: "quiet" }, text)];
+    }
     const header = runs.length > 1 ? ["time", "run", "", ""] : ["time", "", ""];
     const rows = events.map(({ at, run, kind, text }) => {
       const cells = [moment(at), element("span", { className: `kind ${kind}` }, kind), harmless(text)];
       if (runs.length > 1) cells.splice(1, 0, harmless(run));
       return cells;
     });
-    return [table(header, rows)];
+    const more = element("p", { className: "quiet" }, `${left} older ones are not shown.`);
+    return [table(header, rows), ...(left ? [more] : [])];
   });
   const update = () => {
-    const events = runs.flatMap((run) =>
-      (app.store.histories.get(run.id) ?? []).map((one) => ({ ...one, run: run.name }))
+    const all = runs.flatMap((run) =>
+      (app.store.histories.get(run.id) ?? []).map((one) => ({ ...one, run: titleOf(app.store.runs.get(run.id) ?? run) }))
     );
-    show(events.sort((a, b) => b.at - a.at).slice(0, 200));
+    showKinds(app, kinds, all);
+    const events = all.filter(({ kind }) => !app.view.hidden.includes(kind)).sort((a, b) => b.at - a.at);
+    const left = Math.max(0, events.length - MOST_SHOWN_EVENTS);
+    show({ events: events.slice(0, MOST_SHOWN_EVENTS), left, isFiltered: all.length > 0 });
   };
-  return { element: target, update };
+  return { element: element("div", {}, kinds, target), update, redraw: update };
+}
+
+/** Show a box for each kind of events that there are, with their number. */
+function showKinds(app, target, events) {
+  const counts = new Map();
+  for (const { kind } of events) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  const names = [...counts.keys()].sort();
+  const boxes = new Map([...target.querySelectorAll("input")].map((box) => [box.value, box]));
+  if (names.join() !== [...boxes.keys()].join()) {
+    boxes.clear();
+    for (const kind of names) {
+      const box = element("input", { type: "checkbox", value: kind, onchange: () => {
+        const others = app.view.hidden.filter((one) => one !== kind);
+        app.change({ hidden: box.checked ? others : [...others, kind] });
+      } });
+      boxes.set(kind, box);
+    }
+    const labels = [...boxes].map(([kind, box]) => element("label", {}, box, element("span", { className: `kind ${kind}` }, ` ${kind}`), element("span", { className: "quiet" })));
+    target.replaceChildren(...labels);
+  }
+  for (const [kind, box] of boxes) {
+    box.checked = !app.view.hidden.includes(kind);
+    setText(box.parentElement.lastChild, ` ${counts.get(kind)}`);
+  }
 }
 
 /** The settings of runs against the defaults. */

@@ -2,19 +2,28 @@
 
 import { isOver, remove, savePolicy, snapshot, stop } from "./actions.js";
 import { Charts } from "./chart.js";
+import { chooseNames } from "./choices.js";
 import { button, element, setShown, setText } from "./dom.js";
 import { bytes, duration, harmless, short, whole } from "./format.js";
+import { evaluationsOf, groupChoices, groupsOf } from "./groups.js";
 import { histogramsOf } from "./histograms.js";
 import { configurationOf, eventsOf, logOf, sessionsOf, versionsOf } from "./panels.js";
+import { titleOf } from "./labels.js";
+import { legendOf } from "./legend.js";
 import { replaysOf } from "./replays.js";
 import { resourceSpecs } from "./resources.js";
+import { savedViews } from "./saved_views.js";
 import { sectionsOf } from "./sections.js";
 import { sessionSpecs } from "./session_samples.js";
-import { faint } from "./tint.js";
-import { groupsOf } from "./traces.js";
-import { toolbarOf } from "./toolbar.js";
+import { sweepOf } from "./sweep.js";
+import { isAlike } from "./traces.js";
+import { groupSelect, toolbarOf } from "./toolbar.js";
 import { watchOf } from "./watch.js";
 
+const MOST_NAMED = 3; // runs in the title
+const MOST_PINS = 24;
+const MOST_CHARTS = 12;
+const MOST_METRICS = 8; // of one chart
 const DETAILS_EVERY = 10_000; // milliseconds, while one of the panels that show them is in view
 const BRIEF = ["return", "evaluation", "rows"]; // figures that are left where all of them are folded
 const NARROW = matchMedia("(max-width: 40rem)"); // as the style sheet has it
@@ -28,6 +37,7 @@ export class RunView {
     this.shown = "";
     this.of = "";
     this.panels = [];
+    this.known = { inputs: [], groups: [] };
     this.timer = setInterval(() => this.#loadDetails(), DETAILS_EVERY);
     app.wantDetails = () => this.#loadDetails();
     this.fold = () => this.#fold();
@@ -43,20 +53,22 @@ export class RunView {
   update() {
     const who = this.app.who?.role;
     const of = JSON.stringify([this.runs().map((run) => run.id), who, this.app.store.hasLoaded]);
-    const names = JSON.stringify([this.app.view.metric, [...this.#names()].sort()]);
+    const { metric, pins, charts } = this.app.view;
+    const names = JSON.stringify([metric, pins, charts, [...this.#names()].sort()]);
     if (of !== this.of) this.#build();
     if (of !== this.of || names !== this.shown) this.#layOut();
     this.of = of;
     this.shown = names;
     this.#showFigures();
     this.#showRefusal();
+    this.#showLegend();
+    this.#showPins();
     for (const panel of this.panels) panel.update?.();
     this.charts.redraw();
   }
 
   /** Draw all charts in view at once, as after a change of the axis. */
   redraw() {
-    this.#showLegend();
     this.charts?.redraw({ now: true });
     this.panels.forEach((panel) => panel.redraw?.());
   }
@@ -82,7 +94,8 @@ export class RunView {
     this.charts = new Charts({
       view: app.view,
       runs: () => this.runs(),
-      settings: () => app.store.settings.runs,
+      groups: (colors) => this.#groups(colors),
+      toolsOf: (spec) => this.#toolsOf(spec),
       colors: () => app.colors(),
       points: (id, name) => app.store.points(id, name),
       histories: () => app.store.histories,
@@ -93,25 +106,90 @@ export class RunView {
     this.brief = element("summary", {});
     this.facts = element("details", { className: "facts" }, this.brief, this.figures);
     this.#fold();
+    this.shownGroups = null;
     this.legend = element("ul", { className: "legend" });
     this.trouble = element("p", { className: "trouble", role: "status" });
     this.refusal = element("p", { className: "refusal", role: "status" });
     this.body = element("div", {});
     this.parts = new Map();
     this.panels = [];
+    this.pinButtons = new Map(); // by the name of a chart
     this.rest = this.#panelParts(runs);
-    const parts = [this.#header(runs), this.trouble, this.refusal, this.facts, this.legend, toolbarOf(app), this.body];
+    const parts = [this.#header(runs), this.trouble, this.refusal, this.facts, this.legend, this.#toolbar(runs), this.body];
     const missing = app.store.hasLoaded ? "This run is not there (any more). " : "Loading … ";
     const gone = element("p", { className: "empty" }, missing, back());
     this.element.replaceChildren(...(runs.length ? parts : [gone]));
-    this.#showLegend();
     this.#loadDetails();
+  }
+
+  #toolbar(runs) {
+    const { app } = this;
+    this.by = runs.length > 1 ? groupSelect(app, "group by ") : null;
+    const add = button("Add chart …", () => this.#addChart(), { id: "add-chart" });
+    return toolbarOf(app, ...(this.by ? [this.by.element] : []), add, savedViews(app));
+  }
+
+  /** Return the groups of the runs: the very same ones until what they are made of has changed. */
+  #groups(colors) {
+    const { store, view } = this.app;
+    const runs = this.runs();
+    const by = view.group || "seed";
+    const made = runs.map((run) => JSON.stringify([run.id, titleOf(run), evaluationsOf(run)]));
+    const inputs = [store.settings, by, colors, ...made];
+    if (!isAlike(inputs, this.known.inputs)) {
+      this.known = { inputs, groups: groupsOf(runs, store.settings, by, colors) };
+    }
+    return this.known.groups;
+  }
+
+  /** Return the buttons of a chart besides those that every chart has. */
+  #toolsOf(spec) {
+    if (spec.heat || spec.name.startsWith("sessions/")) return []; // they stay with their tables
+    const { app } = this;
+    const pin = button("Pin", () => {
+      const others = app.view.pins.filter((name) => name !== spec.name);
+      const isPinned = others.length < app.view.pins.length;
+      if (!isPinned && others.length >= MOST_PINS) setText(this.trouble, `${MOST_PINS} charts are pinned: unpin one first`);
+      else app.change({ pins: isPinned ? others : [...others, spec.name] });
+    }, { title: "show it first" });
+    this.pinButtons.set(spec.name, pin);
+    if (!spec.names) return [pin];
+    const drop = () => app.change({ charts: app.view.charts.filter((names) => nameOf(names) !== spec.name) });
+    return [pin, button("Remove", drop, { title: "remove this chart" })];
+  }
+
+  #showPins() {
+    for (const [name, pin] of this.pinButtons) {
+      pin.setAttribute("aria-pressed", String(this.app.view.pins.includes(name)));
+    }
+  }
+
+  #addChart() {
+    const { charts } = this.app.view;
+    if (charts.length >= MOST_CHARTS) {
+      setText(this.trouble, `${MOST_CHARTS} charts were added: remove one first`);
+      return;
+    }
+    const names = [...this.#names()].filter((name) => !name.startsWith("hist/")).sort();
+    chooseNames({
+      title: "Metrics of one chart", choices: [["Metrics", names.map((name) => [name, name])]],
+      chosen: [], most: MOST_METRICS,
+      take: (chosen) => {
+        const others = charts.filter((one) => nameOf(one) !== nameOf(chosen));
+        this.app.change({ charts: [...others, chosen] });
+      },
+    });
   }
 
   /** Return the parts besides charts of metrics. */
   #panelParts(runs) {
     const { app } = this;
     const parts = [];
+    this.sweep = null;
+    if (runs.length > 1) {
+      this.sweep = sweepOf(app, () => this.runs());
+      this.panels.push(this.sweep);
+    }
     this.sessions = null;
     this.own = { resources: resourceSpecs(app).map((spec) => this.charts.add(spec)) };
     if (runs.length === 1) {
@@ -151,34 +229,61 @@ export class RunView {
 
   /** Show the charts of all metrics that are searched for; those that were there stay. */
   #layOut() {
-    const search = this.app.view.metric;
+    const { metric: search, pins } = this.app.view;
     const shown = [];
-    for (const { id, title, charts } of sectionsOf(this.#names(), search)) {
+    const pinned = new Map();
+    for (const { id, title, charts } of this.#sections(search)) {
       const isOfSessions = id === "sessions" && this.sessions && !search;
       const own = search ? [] : this.own[id] ?? [];
       if (!charts.length && !own.length && !isOfSessions) continue;
-      let part = this.parts.get(id);
-      if (!part) {
-        part = folded(id, title, element("div", { className: "charts" }));
-        this.parts.set(id, part);
-        if (id === "sessions" && this.sessions) part.querySelector("summary").after(this.sessions.element);
-        if (["actions", "features"].includes(id) && this.runs().length === 1) {
-          part.append(histogramsOf(this.runs()[0], id, () => this.charts));
-        }
-      }
-      const grid = part.querySelector(":scope > .charts");
       const figures = [...charts.map((spec) => this.charts.add(spec)), ...own];
-      replaceIfOther(grid, figures);
+      const stay = figures.filter((figure) => !pins.includes(figure.dataset.metric));
+      for (const figure of figures) if (!stay.includes(figure)) pinned.set(figure.dataset.metric, figure);
+      if (!stay.length && !isOfSessions) continue;
+      const part = this.#part(id, title);
+      replaceIfOther(part.querySelector(":scope > .charts"), stay);
       shown.push(part);
     }
     if (this.replays && !search) shown.splice(1, 0, this.watch, this.replays); // below the returns
+    if (this.sweep && !search) shown.unshift(this.sweep.element);
+    if (pinned.size) {
+      const part = this.#part("pinned", "Pinned");
+      const figures = pins.map((name) => pinned.get(name)).filter(Boolean);
+      replaceIfOther(part.querySelector(":scope > .charts"), figures);
+      shown.unshift(part);
+    }
     replaceIfOther(this.body, search ? shown : [...shown, ...this.rest]);
     this.charts.sweep();
   }
 
+  /** Return the sections of charts, of which those that were added are the first. */
+  #sections(search) {
+    const wanted = search.trim().toLowerCase();
+    const own = this.app.view.charts
+      .map((names) => ({ title: names.join(", "), name: nameOf(names), names }))
+      .filter(({ title }) => title.toLowerCase().includes(wanted));
+    return [{ id: "added", title: "Added charts", charts: own }, ...sectionsOf(this.#names(), search)];
+  }
+
+  /** Return the part of a section, a new one where there is none. */
+  #part(id, title) {
+    let part = this.parts.get(id);
+    if (part) return part;
+    part = folded(id, title, element("div", { className: "charts" }));
+    this.parts.set(id, part);
+    if (id === "sessions" && this.sessions) part.querySelector("summary").after(this.sessions.element);
+    if (["actions", "features"].includes(id) && this.runs().length === 1) {
+      part.append(histogramsOf(this.runs()[0], id, () => this.charts));
+    }
+    return part;
+  }
+
   #header(runs) {
     const { app } = this;
-    const title = runs.map((run) => harmless(run.name)).join(", ");
+    const games = [...new Set(runs.map((run) => run.game))];
+    const title = harmless(
+      runs.length <= MOST_NAMED ? runs.map(titleOf).join(", ") : `${runs.length} runs of ${games.join(", ")}`
+    );
     const header = element("header", { className: "of-run" }, back(), element("h1", {}, title));
     if (runs.length !== 1) return header;
     const [run] = runs;
@@ -273,18 +378,14 @@ export class RunView {
 
   #showLegend() {
     const runs = this.runs();
-    if (!this.legend) return;
     this.legend.hidden = runs.length < 2;
-    const { app } = this;
-    const groups = groupsOf(runs, app.store.settings.runs, app.view, app.colors());
-    this.legend.replaceChildren(
-      ...groups.map((group) => {
-        const swatch = element("span", { className: "swatch" });
-        swatch.style.background = group.runs.length > 1 ? `linear-gradient(${faint(group.color, 0.3)} 30%, ${group.color} 30%, ${group.color} 70%, ${faint(group.color, 0.3)} 70%)` : group.color;
-        const seeds = group.runs.length > 1 ? `: ${group.runs.map((run) => run.seed).sort((a, b) => a - b).join(", ")}` : "";
-        return element("li", {}, swatch, `${group.label}${seeds}`);
-      })
-    );
+    if (runs.length < 2) return;
+    const { store, view } = this.app;
+    this.by.show(groupChoices(runs, store.settings), view.group || "seed");
+    const groups = this.#groups(this.app.colors());
+    if (groups === this.shownGroups) return;
+    this.shownGroups = groups;
+    this.legend.replaceChildren(...legendOf(groups));
   }
 
   async #loadDetails() {
@@ -297,6 +398,11 @@ export class RunView {
       if (error.status === undefined) throw error; // the stream shows a hive that is gone
     }
   }
+}
+
+/** Return the name of a chart of several metrics. */
+function nameOf(names) {
+  return `chart/${JSON.stringify(names)}`;
 }
 
 /** Replace the children of an element by others, unless they are the same. */

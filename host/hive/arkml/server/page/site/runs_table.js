@@ -1,100 +1,41 @@
-// The table of all runs: searched, sorted by changed settings and results, with progress.
+// The table of all runs: filtered, grouped, sorted by chosen columns, with progress.
 
-import { get } from "./api.js";
 import { isOver } from "./actions.js";
 import { hiveAddress } from "./address.js";
-import { sparkline } from "./curves.js";
-import { button, command, element, setText } from "./dom.js";
-import { duration, harmless, moment, setting, short, whole } from "./format.js";
+import { columnChoices, columnOf, EVALUATION, lasted, progressText, RETURN, sorted, usualColumns } from "./columns.js";
+import { chooseNames } from "./choices.js";
+import { button, command, element, setShown, setText } from "./dom.js";
+import { filterOf } from "./filters.js";
+import { harmless, short } from "./format.js";
+import { groupChoices, groupsOf, median } from "./groups.js";
+import { patchLabels, titleOf } from "./labels.js";
+import { savedViews } from "./saved_views.js";
+import { Sparks } from "./sparks.js";
+import { sweepOf } from "./sweep.js";
+import { groupSelect } from "./toolbar.js";
 
-const RETURN = "rollout/ep_rew_mean";
-const EVALUATION = "eval/mean_reward";
-const SPARK = { width: 90, height: 22, points: 60 };
-const SPARK_EVERY = 30_000; // milliseconds between two looks at the curve of a run that goes on
-const MOST_SETTINGS = 12;
+const METRICS_EVERY = 15_000; // milliseconds between two looks at the metrics of columns
+const MOST_LAID_OVER = 64;
 
-const COLUMNS = [
-  { key: "name", title: "run", value: (run) => run.name.toLowerCase() },
-  { key: "game", title: "game", value: (run) => run.game.toLowerCase() },
-  { key: "status", title: "status", value: (run) => run.status },
-  { key: "return", title: "mean return", value: (run) => run.latest[RETURN], number: true },
-  { key: "evaluation", title: "evaluation", value: (run) => run.latest[EVALUATION], number: true },
-  { key: "rows", title: "rows", value: (run) => run.rows, number: true },
-  { key: "n_opts", title: "updates", value: (run) => run.n_opts, number: true },
-  { key: "progress", title: "progress", value: (run) => lasted(run), number: true },
-  { key: "started_at", title: "started", value: (run) => run.started_at },
-  { key: "seed", title: "seed", value: (run) => run.seed, number: true },
-];
-
-function lasted(run) {
-  return ((run.ended_at || Date.now() * 1e6) - run.started_at) / 1e9;
-}
-
-/** Return the settings in which runs differ, or that are not the defaults, by name. */
-export function changedSettings(runs, { runs: changed, defaults }) {
-  const names = new Set(runs.flatMap((run) => Object.keys(changed[run.id] ?? {})));
-  names.delete("other");
-  const valueOf = (run, name) => (changed[run.id] ?? {})[name] ?? defaults[name];
-  const kinds = (name) => new Set(runs.map((run) => setting(valueOf(run, name)))).size;
-  return [...names].sort((a, b) => kinds(b) - kinds(a) || (a < b ? -1 : 1)).slice(0, MOST_SETTINGS);
-}
-
-/** Return the runs that have all words of a search, among their names, states and settings. */
-export function searched(runs, q, settings) {
-  const words = q.toLowerCase().split(/\s+/).filter(Boolean);
-  return runs.filter((run) => {
-    const changed = Object.entries(settings.runs[run.id] ?? {});
-    const own = changed.map(([name, value]) => `${name}=${setting(value)}`);
-    const text = [run.name, run.game, run.id, run.status, ...own].join(" ").toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
-}
-
-/** Return runs in the order of a column, "-name" for the reverse; those without a value last. */
-export function sorted(runs, sort, settings) {
-  const key = sort.replace(/^-/, "");
-  const sign = sort.startsWith("-") ? -1 : 1;
-  const column = COLUMNS.find((one) => one.key === key);
-  const name = key.replace(/^setting:/, "");
-  const value = column?.value ?? ((run) => (settings.runs[run.id] ?? {})[name] ?? settings.defaults[name]);
-  const isMissing = (one) => one === undefined || one === null || Number.isNaN(one);
-  return [...runs].sort((a, b) => {
-    const [x, y] = [value(a), value(b)];
-    if (isMissing(x) || isMissing(y)) return isMissing(x) - isMissing(y);
-    if (typeof x === "number" && typeof y === "number") return sign * (x - y);
-    const [s, t] = [setting(x), setting(y)];
-    return sign * (s < t ? -1 : s > t ? 1 : 0);
-  });
-}
-
-/** The table. `app` has store, view, and `change(view)`. */
+/** The table. `app` has store, view, who, and `change(view)`. */
 export class RunsTable {
   constructor(app) {
     this.app = app;
     this.chosen = new Set();
-    this.sparks = new Map(); // by run: {points, at}
     this.lines = new Map(); // by run: its row
-    this.search = element("input", {
-      id: "run-search", type: "search", placeholder: "Search runs (/)", value: app.view.q,
-      "aria-label": "Search runs", oninput: () => app.change({ q: this.search.value }),
-    });
-    this.compare = button("Lay over each other", () => app.change({ runs: [...this.chosen], zoom: null }), {
-      disabled: true, id: "compare",
-    });
-    this.count = element("span", { className: "quiet" });
+    this.shownKeys = "";
+    this.sparks = new Sparks((id) => app.store.runs.get(id));
+    this.#buildToolbar();
     this.head = element("tr", {});
-    this.body = element("tbody", {});
-    const grid = element("table", { className: "runs" }, element("thead", {}, this.head), this.body);
+    this.grid = element("table", { className: "runs" }, element("thead", {}, this.head));
+    this.sweep = sweepOf(app, () => this.#compared());
     this.full = element(
-      "div", {},
-      element("div", { className: "toolbar" }, this.search, this.compare, this.count),
-      element("div", { className: "scrolled" }, grid)
+      "div", {}, this.toolbar, this.trouble, this.sweep.element,
+      element("div", { className: "scrolled" }, this.grid)
     );
     this.empty = emptyState();
     this.element = element("main", {}, element("h1", {}, "Runs"), this.full, this.empty);
-    this.observer = new IntersectionObserver((entries) => this.#see(entries));
-    this.seen = new Set();
-    this.timer = setInterval(() => this.#loadSparks(), 2_000);
+    this.timer = setInterval(() => this.#loadMetrics(), METRICS_EVERY);
   }
 
   update() {
@@ -102,167 +43,248 @@ export class RunsTable {
     const all = [...store.runs.values()];
     this.full.hidden = !all.length;
     this.empty.hidden = all.length > 0 || !store.hasLoaded;
-    const runs = sorted(searched(all, view.q, store.settings), view.sort, store.settings);
-    const names = changedSettings(all, store.settings);
-    this.#showHead(names);
-    const rows = runs.map((run) => this.#row(run, names));
-    if (rows.length !== this.body.childElementCount || rows.some((row, index) => this.body.children[index] !== row)) {
-      this.body.replaceChildren(...rows);
-    }
+    const filter = filterOf(view.q, all, store.settings);
+    setText(this.trouble, filter.error);
+    if (this.search !== document.activeElement) this.search.value = view.q;
+    this.found = sorted(all.filter(filter.matches), view.sort, store.settings);
+    const keys = view.columns.length ? view.columns : usualColumns(all, store.settings);
+    this.columns = keys.map((key) => columnOf(key, store.settings)).filter(Boolean);
+    this.#showHead();
+    this.#showBody();
+    this.groups.show(groupChoices(all, store.settings), view.group || "none");
     for (const id of this.chosen) if (!store.runs.has(id)) this.chosen.delete(id);
-    this.compare.disabled = this.chosen.size < 2;
+    this.#showChosen();
     const total = all.length === 1 ? "1 run" : `${all.length} runs`;
-    setText(this.count, runs.length === all.length ? total : `${runs.length} of ${total}`);
+    setText(this.count, this.found.length === all.length ? total : `${this.found.length} of ${total}`);
+    this.sweep.update();
   }
 
   redraw() {
     this.update();
+    this.sweep.redraw();
   }
 
   free() {
     clearInterval(this.timer);
-    this.observer.disconnect();
+    this.sparks.free();
   }
 
-  #showHead(names) {
+  #buildToolbar() {
+    const { app } = this;
+    this.search = element("input", {
+      id: "run-search", type: "search", placeholder: "Search runs (/): return>450 gamma=0.9..0.99",
+      value: app.view.q, "aria-label": "Search runs", "aria-describedby": "filter-trouble",
+      oninput: () => app.change({ q: this.search.value }),
+    });
+    this.trouble = element("p", { id: "filter-trouble", className: "trouble", role: "status" });
+    this.groups = groupSelect(app, "group by ");
+    const lay = () => app.change({ runs: [...this.chosen].slice(0, MOST_LAID_OVER), zoom: null });
+    this.compare = button("Lay over each other", lay, { disabled: true, id: "compare" });
+    this.count = element("span", { className: "quiet" });
+    const columns = button("Columns …", () => this.#chooseColumns(), { id: "columns" });
+    this.toolbar = element(
+      "div", { className: "toolbar" },
+      this.search, this.groups.element, columns, savedViews(app), this.compare, this.count
+    );
+  }
+
+  #chooseColumns() {
+    const { store, view } = this.app;
+    const all = [...store.runs.values()];
+    chooseNames({
+      title: "Columns", choices: columnChoices(all, store.settings), most: 40,
+      chosen: view.columns.length ? view.columns : usualColumns(all, store.settings),
+      take: (columns) => this.app.change({ columns }),
+      usual: () => this.app.change({ columns: [] }),
+    });
+  }
+
+  /** The runs that are compared: the chosen ones, or all that are found. */
+  #compared() {
+    const chosen = this.found.filter((run) => this.chosen.has(run.id));
+    return chosen.length > 1 ? chosen : this.found;
+  }
+
+  #showChosen() {
+    const isTooMany = this.chosen.size > MOST_LAID_OVER;
+    this.compare.disabled = this.chosen.size < 2 || isTooMany;
+    this.compare.title = isTooMany ? `${MOST_LAID_OVER} runs at most, and ${this.chosen.size} are chosen` : "";
+    const found = this.found.filter((run) => this.chosen.has(run.id)).length;
+    if (!this.everything) return;
+    this.everything.checked = found > 0 && found === this.found.length;
+    this.everything.indeterminate = found > 0 && found < this.found.length;
+  }
+
+  #choose(runs, isChosen) {
+    for (const { id } of runs) {
+      if (isChosen) this.chosen.add(id);
+      else this.chosen.delete(id);
+      const line = this.lines.get(id);
+      if (line) line.box.checked = isChosen;
+    }
+    this.#showChosen();
+    this.sweep.update();
+  }
+
+  #showHead() {
     const { view } = this.app;
-    const columns = [
-      ...COLUMNS.slice(0, 5), { title: "", key: "" }, ...COLUMNS.slice(5),
-      ...names.map((name) => ({ key: `setting:${name}`, title: name })),
-    ];
-    const key = JSON.stringify([columns.map((column) => column.key), view.sort]);
+    const key = JSON.stringify([this.columns.map((column) => column.key), view.sort]);
     if (key === this.shownHead) return;
     this.shownHead = key;
     const focused = document.activeElement?.dataset?.sort;
-    const cells = columns.map((column) => {
-      if (!column.key) return element("th", { "aria-label": "curve" });
+    this.everything = element("input", {
+      type: "checkbox", "aria-label": "choose all that are found",
+      onchange: () => this.#choose(this.found, this.everything.checked),
+    });
+    const cells = this.columns.map((column) => {
+      if (!column.value) return element("th", { "aria-label": column.label });
       const isUp = view.sort === column.key;
       const isDown = view.sort === `-${column.key}`;
       const press = () => this.app.change({ sort: isDown ? column.key : `-${column.key}` });
       const mark = isUp ? " ▲" : isDown ? " ▼" : "";
+      const label = column.label ? { "aria-label": column.label } : {};
       return element(
         "th",
         { scope: "col", "aria-sort": isUp ? "ascending" : isDown ? "descending" : "none", className: column.number ? "number" : "" },
-        button(harmless(column.title) + mark, press, { className: "sort", "data-sort": column.key })
+        button(harmless(column.title) + mark, press, { className: "sort", "data-sort": column.key, ...label })
       );
     });
-    this.head.replaceChildren(element("th", { "aria-label": "chosen" }), ...cells);
+    this.head.replaceChildren(element("th", {}, this.everything), ...cells);
     if (focused) this.head.querySelector(`[data-sort="${CSS.escape(focused)}"]`)?.focus();
   }
 
-  #row(run, names) {
-    const key = names.join();
+  /** Show the rows, below a heading for each group. */
+  #showBody() {
+    const { store, view } = this.app;
+    const by = view.group || "none";
+    const groups = by === "none" ? [{ runs: this.found }] : groupsOf(this.found, store.settings, by, this.app.colors());
+    const place = new Map(this.found.map((run, index) => [run.id, index]));
+    const bodies = groups.map((group) => {
+      const runs = [...group.runs].sort((a, b) => place.get(a.id) - place.get(b.id));
+      return { key: JSON.stringify([group.label, ...this.#figuresOf(runs)]), group: { ...group, runs } };
+    });
+    const shown = JSON.stringify([by, this.columns.map((one) => one.key), bodies.map(({ key, group }) => [key, group.runs.map((run) => run.id)])]);
+    for (const { group } of bodies) for (const run of group.runs) this.#row(run);
+    if (shown === this.shownBody) return;
+    this.shownBody = shown;
+    const focused = this.grid.contains(document.activeElement) ? document.activeElement : null;
+    const made = bodies.map(({ group }) => {
+      const rows = group.runs.map((run) => this.lines.get(run.id).element);
+      return element("tbody", {}, ...(by === "none" ? [] : [this.#heading(group)]), ...rows);
+    });
+    this.grid.replaceChildren(this.grid.tHead, ...made);
+    if (focused?.isConnected) focused.focus();
+  }
+
+  #figuresOf(runs) {
+    const returns = runs.map((run) => run.latest[EVALUATION] ?? run.latest[RETURN]).filter(Number.isFinite);
+    return [runs.length, median(returns), returns.length ? Math.max(...returns) : undefined];
+  }
+
+  #heading({ label, runs }) {
+    const [count, middle, best] = this.#figuresOf(runs);
+    const box = element("input", {
+      type: "checkbox", "aria-label": `choose ${label}`, onchange: () => this.#choose(runs, box.checked),
+      checked: runs.every((run) => this.chosen.has(run.id)),
+    });
+    const figures = count === 1 ? ["1 run"] : []; // else the label has the number
+    if (middle !== undefined) figures.push(`median return ${short(middle)}`, `best ${short(best)}`);
+    const text = element(
+      "th", { scope: "rowgroup", colSpan: this.columns.length },
+      label, element("span", { className: "quiet" }, figures.join(", "))
+    );
+    return element("tr", { className: "group" }, element("td", {}, box), text);
+  }
+
+  #row(run) {
+    const key = this.columns.map((column) => column.key).join("\n");
     let line = this.lines.get(run.id);
-    if (!line || line.key !== key) {
-      line = this.#newRow(run, names, key);
+    if (line?.key !== key) {
+      line = this.#newRow(run, key);
       this.lines.set(run.id, line);
     }
-    const { store } = this.app;
-    line.link.href = `#runs=${run.id}`;
-    setText(line.link, harmless(run.name) || run.id);
-    setText(line.status, run.place ? `${run.status}, number ${run.place}` : run.status);
-    line.status.dataset.status = run.status;
-    line.status.title = run.reason ? harmless(run.reason) : "";
-    setText(line.cells.game, harmless(run.game));
-    setText(line.cells.return, short(run.latest[RETURN]));
-    setText(line.cells.evaluation, short(run.latest[EVALUATION]));
-    setText(line.cells.rows, whole(run.rows));
-    setText(line.cells.n_opts, whole(run.n_opts));
-    setText(line.cells.started_at, moment(run.started_at));
-    setText(line.cells.seed, String(run.seed));
-    this.#showProgress(line, run);
-    const changed = store.settings.runs[run.id] ?? {};
-    for (const name of names) {
-      const isChanged = name in changed;
-      setText(line.settings[name], harmless(setting(isChanged ? changed[name] : store.settings.defaults[name] ?? "")));
-      line.settings[name].className = isChanged ? "changed" : "quiet";
+    for (const column of this.columns) {
+      const cell = line.cells.get(column.key);
+      if (column.cell) SHOW[column.cell](this, cell, run);
+      else setText(cell, column.text(run));
+      if (column.isChanged) cell.className = column.isChanged(run) ? "changed" : "quiet";
     }
-    return line.element;
   }
 
-  #newRow(run, names, key) {
-    const number = (name) => element("td", { className: "number", "data-column": name });
+  #newRow(run, key) {
     const box = element("input", {
-      type: "checkbox", checked: this.chosen.has(run.id), "aria-label": `choose ${harmless(run.name)}`,
-      onchange: () => {
-        if (box.checked) this.chosen.add(run.id);
-        else this.chosen.delete(run.id);
-        this.compare.disabled = this.chosen.size < 2;
-      },
+      type: "checkbox", checked: this.chosen.has(run.id), "aria-label": `choose ${harmless(titleOf(run))}`,
+      onchange: () => this.#choose([run], box.checked),
     });
-    const link = element("a", {});
-    const status = element("span", { className: "pill" });
-    const cells = {
-      game: element("td", {}), return: number("return"), evaluation: number("evaluation"),
-      rows: number("rows"), n_opts: number("n_opts"), progress: number("progress"),
-      started_at: element("td", { className: "time" }), seed: number("seed"),
-    };
-    const bar = element("progress", { max: 1, hidden: true });
-    const text = element("span", {});
-    cells.progress.append(bar, text);
-    const spark = element("td", { className: "spark" });
-    const settings = Object.fromEntries(names.map((name) => [name, element("td", {})]));
-    const row = element(
-      "tr", { "data-run": run.id },
-      element("td", {}, box), element("td", { className: "name" }, link), cells.game,
-      element("td", {}, status), cells.return, cells.evaluation, spark, cells.rows, cells.n_opts,
-      cells.progress, cells.started_at, cells.seed, ...Object.values(settings)
+    const cells = new Map(
+      this.columns.map((column) => [
+        column.key,
+        element("td", { className: column.className ?? column.cell ?? (column.number ? "number" : ""), "data-column": column.key }),
+      ])
     );
-    this.observer.observe(row);
-    const line = { key, element: row, link, status, cells, bar, text, spark, settings };
-    this.#drawSpark(line, run.id);
-    return line;
+    const row = element("tr", { "data-run": run.id }, element("td", {}, box), ...cells.values());
+    return { key, element: row, box, cells };
   }
 
-  #showProgress(line, run) {
-    const seconds = lasted(run);
-    line.bar.hidden = !run.seconds || isOver(run);
-    if (run.seconds) line.bar.value = Math.min(1, seconds / run.seconds);
-    setText(line.text, run.seconds && !isOver(run) ? `${duration(seconds)} of ${duration(run.seconds)}` : duration(seconds));
-  }
-
-  #see(entries) {
-    for (const { target, isIntersecting } of entries) {
-      if (isIntersecting) this.seen.add(target.dataset.run);
-      else this.seen.delete(target.dataset.run);
-    }
-    this.#loadSparks();
-  }
-
-  async #loadSparks() {
-    if (document.hidden || this.isLoading) return;
-    const now = performance.now();
-    const due = [...this.seen].filter((id) => {
+  /** Turn the star of a run on or off; what the hive refuses is said below the search. */
+  async star(id) {
+    try {
       const run = this.app.store.runs.get(id);
-      const known = this.sparks.get(id);
-      return run && (!known || (!isOver(run) && now - known.at > SPARK_EVERY));
-    });
-    this.isLoading = true;
-    for (const id of due.slice(0, 8)) {
-      try {
-        const answer = await get(`v1/runs/${id}/curves`, { names: RETURN, points: SPARK.points });
-        this.sparks.set(id, { points: answer.curves[0].points, at: now });
-      } catch (error) {
-        if (error.status === undefined) throw error;
-        this.sparks.set(id, { points: [], at: now });
-      }
-      const line = this.lines.get(id);
-      if (line) this.#drawSpark(line, id);
+      await patchLabels(run, { starred: !run.starred });
+      this.app.store.takeRuns({ runs: [{ ...run, starred: !run.starred }], removed: [] });
+    } catch (error) {
+      setText(this.trouble, error.message);
     }
-    this.isLoading = false;
   }
 
-  #drawSpark(line, id) {
-    const points = sparkline((this.sparks.get(id)?.points ?? []).map((point) => point[1]), SPARK.width, SPARK.height);
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.setAttribute("viewBox", `0 0 ${SPARK.width} ${SPARK.height}`);
-    svg.setAttribute("aria-hidden", "true");
-    const path = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-    path.setAttribute("points", points);
-    svg.append(path);
-    line.spark.replaceChildren(svg);
+  #loadMetrics() {
+    const isShown = this.columns?.some(({ key }) => key.startsWith("metric:"));
+    const goesOn = [...this.app.store.runs.values()].some((run) => !isOver(run));
+    if (!isShown || !goesOn || document.hidden) return;
+    this.app.store.loadLatest().catch((error) => {
+      if (error.status === undefined) throw error; // the stream shows a hive that is gone
+    });
   }
 }
+
+/** How the cells are shown that are more than a text: by kind, with the table, the cell, the run. */
+const SHOW = {
+  name(_, cell, run) {
+    if (!cell.firstChild) cell.append(element("a", {}));
+    cell.firstChild.href = `#runs=${run.id}`;
+    setText(cell.firstChild, harmless(titleOf(run)) || run.id);
+    cell.title = run.title ? harmless(run.name) : "";
+  },
+  star(table, cell, run) {
+    if (!cell.firstChild) cell.append(button("", () => table.star(run.id), { className: "star" }));
+    const star = cell.firstChild;
+    setText(star, run.starred ? "★" : "☆");
+    star.disabled = table.app.who?.role === "read";
+    star.setAttribute("aria-pressed", String(run.starred === true));
+    star.setAttribute("aria-label", `star ${harmless(titleOf(run))}`);
+  },
+  tags(_, cell, run) {
+    const tags = (run.tags ?? []).map(harmless);
+    const isSame = cell.childElementCount === tags.length && tags.every((tag, at) => cell.children[at].textContent === tag);
+    if (!isSame) cell.replaceChildren(...tags.map((tag) => element("span", { className: "pill" }, tag)));
+  },
+  status(_, cell, run) {
+    if (!cell.firstChild) cell.append(element("span", { className: "pill" }));
+    setText(cell.firstChild, run.place ? `${run.status}, number ${run.place}` : run.status);
+    cell.firstChild.dataset.status = run.status;
+    cell.firstChild.title = run.reason ? harmless(run.reason) : "";
+  },
+  progress(_, cell, run) {
+    if (!cell.firstChild) cell.append(element("progress", { max: 1 }), element("span", {}));
+    const [bar, text] = cell.children;
+    setShown(bar, Boolean(run.seconds) && !isOver(run));
+    if (run.seconds) bar.value = Math.min(1, lasted(run) / run.seconds);
+    setText(text, progressText(run));
+  },
+  spark(table, cell, run) {
+    if (cell.dataset.run !== run.id) table.sparks.show(cell, run.id);
+  },
+};
 
 function emptyState() {
   const address = hiveAddress();

@@ -6,6 +6,12 @@ import { SessionSamples } from "./session_samples.js";
 
 const MOST_EVENTS = 500;
 const MOST_USAGE = 900;
+const MOST_REPLY_POINTS = 250_000; // of all runs together, as the hive bounds them
+const MOST_RUNS = 64; // of one request
+const SEVERAL = 8; // runs, beyond which a curve has fewer points
+const FEW_POINTS = 200;
+const AT_ONCE = 3; // runs that are loaded beside each other: the others of six connections stay free
+const NONE = [];
 
 /** True for an answer that says no, and would say it again: not that the session has ended. */
 function isRefusal({ status }) {
@@ -30,6 +36,7 @@ export class Store {
     this.usage = [];
     this.axis = "rows";
     this.ready = () => Promise.resolve();
+    this.runsShown = () => 1;
     this.wanted = new Map();
     this.hasLoaded = false;
   }
@@ -44,8 +51,31 @@ export class Store {
     this.usage = usage.usage;
     this.hasLoaded = true;
     this.curves.clear();
-    await Promise.all(open.map((id) => this.loadRun(id)));
+    for (const run of open.map((id) => this.runs.get(id)).filter(Boolean)) this.#takeLatest(run);
     this.changed("runs", "names", "curves", "usage");
+    await this.#loadRuns(open, { hasMetrics: true });
+  }
+
+  /** Load runs anew, with the newest value of each of their metrics; throws ApiError. */
+  async loadLatest() {
+    const { runs } = await get("v1/runs");
+    this.runs = new Map(runs.map((run) => [run.id, run]));
+    this.changed("runs");
+  }
+
+  /** Load the runs, some at once. */
+  async #loadRuns(ids, known = {}) {
+    const left = [...ids];
+    const work = async () => {
+      while (left.length) await this.loadRun(left.shift(), known);
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, work));
+  }
+
+  /** Take the names of a run's metrics from a list of runs: its curves need not wait for more. */
+  #takeLatest({ id, latest }) {
+    const known = new Map(Object.entries(latest).map(([name, value]) => [name, { value, step: 0 }]));
+    if (known.size) this.metrics.set(id, known);
   }
 
   /** Ask for what events would have said, as far as it is shown; throws ApiError. */
@@ -54,16 +84,17 @@ export class Store {
     this.runs = new Map(runs.runs.map((run) => [run.id, run]));
     if (runs.runs.some((run) => !this.settings.runs[run.id])) this.settings = await get("v1/settings");
     this.usage = (await get("v1/usage")).usage;
-    await Promise.all(open.filter((id) => this.runs.has(id)).map((id) => this.#pollCurves(id)));
+    await this.#pollCurves(open.filter((id) => this.runs.has(id)));
     this.changed("runs", "usage");
   }
 
   /**
    * Load the names of the metrics, the details and the history of a run; throws ApiError.
    *
-   * What the hive refuses, as for a run that a newer release has written, becomes its trouble.
+   * What the hive refuses, as for a run that a newer release has written, becomes its trouble. The
+   * metrics need no request of their own where the list of runs has just had them.
    */
-  async loadRun(id) {
+  async loadRun(id, { hasMetrics = false } = {}) {
     if (!this.runs.has(id)) return;
     const reasons = [];
     const ask = (path) =>
@@ -73,7 +104,7 @@ export class Store {
         return null;
       });
     const [metrics, details, history] = await Promise.all([
-      ask(`v1/runs/${id}/metrics`), ask(`v1/runs/${id}`), ask(`v1/runs/${id}/events`),
+      hasMetrics ? null : ask(`v1/runs/${id}/metrics`), ask(`v1/runs/${id}`), ask(`v1/runs/${id}/events`),
     ]);
     if (metrics) {
       this.metrics.set(id, new Map(metrics.metrics.map(([name, value, step]) => [name, { value, step }])));
@@ -88,7 +119,7 @@ export class Store {
   /** Load what is not known yet of runs; throws ApiError. */
   async loadNew(ids) {
     const isKnown = (id) => this.metrics.has(id) || this.troubles.has(id);
-    await Promise.all(ids.filter((id) => !isKnown(id)).map((id) => this.loadRun(id)));
+    await this.#loadRuns(ids.filter((id) => !isKnown(id)));
   }
 
   /** Load the details of a run anew, with its checkpoints; throws ApiError. */
@@ -111,7 +142,7 @@ export class Store {
     if (!this.wanted.has(id)) this.wanted.set(id, new Set());
     this.timer ??= setTimeout(() => this.#loadWanted(), 30);
     this.wanted.get(id).add(name);
-    return [];
+    return NONE;
   }
 
   /** True while curves are on their way. */
@@ -185,41 +216,75 @@ export class Store {
     curve.points = bounded(joined(curve.points, newer), place);
   }
 
+  /** Load the curves that are wanted: those of several runs by one request for many of them. */
   async #loadWanted() {
     const wanted = this.wanted;
     this.wanted = new Map();
     this.timer = null;
     await this.ready();
-    await Promise.all([...wanted].map(([id, names]) => this.#loadCurves(id, [...names])));
+    const alike = new Map(); // by the names that they want: runs
+    for (const [id, names] of wanted) {
+      const key = JSON.stringify([...names].sort());
+      alike.set(key, [...(alike.get(key) ?? []), id]);
+    }
+    const points = this.runsShown() > SEVERAL ? FEW_POINTS : MOST_POINTS;
+    for (const [key, ids] of alike) {
+      for (const { runs, names } of portions(ids, JSON.parse(key), points)) {
+        await this.#loadCurves(runs, names, points);
+      }
+    }
   }
 
-  async #loadCurves(id, names) {
+  async #loadCurves(ids, names, points) {
     const axis = this.axis;
-    const curves = this.curves.get(id) ?? new Map();
-    this.curves.set(id, curves);
-    for (const name of names) if (!curves.has(name)) curves.set(name, { points: [], isLoaded: false });
+    const all = new Map(ids.map((id) => [id, this.curves.get(id) ?? new Map()]));
+    for (const [id, curves] of all) {
+      this.curves.set(id, curves);
+      for (const name of names) if (!curves.has(name)) curves.set(name, { points: [], isLoaded: false });
+    }
     try {
-      const parameters = { names: JSON.stringify(names), x: axis, points: MOST_POINTS };
-      const answer = await get(`v1/runs/${id}/curves`, parameters);
-      if (axis !== this.axis || this.curves.get(id) !== curves) return;
-      for (const { name, points } of answer.curves) curves.set(name, { points, isLoaded: true });
+      const parameters = { runs: ids.join(","), names: JSON.stringify(names), x: axis, points };
+      const answer = await get("v1/curves", parameters);
+      for (const { run, curves } of answer.runs) {
+        const known = all.get(run);
+        if (axis !== this.axis || this.curves.get(run) !== known) continue;
+        for (const one of curves) known.set(one.name, { points: one.points, isLoaded: true });
+      }
     } catch (error) {
       if (isRefusal(error)) return; // it stays empty
-      for (const name of names) if (!curves.get(name)?.isLoaded) curves.delete(name); // asked again
+      for (const curves of all.values()) {
+        for (const name of names) if (!curves.get(name)?.isLoaded) curves.delete(name); // asked again
+      }
       return;
     }
     this.changed("curves");
   }
 
-  async #pollCurves(id) {
-    const curves = this.curves.get(id);
-    const names = curves ? [...curves].filter(([, one]) => one.isLoaded).map(([name]) => name) : [];
-    const last = (name) => curves.get(name).points.at(-1)?.[2] ?? 0;
-    if (!names.length) return;
-    const since = Math.min(...names.map(last));
-    const asked = { names: JSON.stringify(names), x: this.axis, since };
-    const answer = await get(`v1/runs/${id}/curves`, asked);
-    for (const { name, points } of answer.curves) this.#join(curves.get(name), points);
+  async #pollCurves(ids) {
+    const loaded = (id) => [...(this.curves.get(id) ?? [])].filter(([, one]) => one.isLoaded);
+    const all = ids.flatMap(loaded);
+    if (!all.length) return;
+    const since = Math.min(...all.map(([, { points }]) => points.at(-1)?.[2] ?? 0));
+    const wanted = [...new Set(all.map(([name]) => name))];
+    const points = this.runsShown() > SEVERAL ? FEW_POINTS : MOST_POINTS;
+    for (const { runs, names } of portions(ids, wanted, points)) {
+      const asked = { runs: runs.join(","), names: JSON.stringify(names), x: this.axis, points, since };
+      for (const { run, curves } of (await get("v1/curves", asked)).runs) {
+        const known = this.curves.get(run);
+        for (const one of curves) if (known?.get(one.name)?.isLoaded) this.#join(known.get(one.name), one.points);
+      }
+    }
     this.changed("curves");
+  }
+}
+
+/** Yield runs and names whose curves of so many points fit into one answer of the hive. */
+export function* portions(ids, names, points) {
+  for (let at = 0; at < ids.length; at += MOST_RUNS) {
+    const runs = ids.slice(at, at + MOST_RUNS);
+    const width = Math.max(1, Math.floor(MOST_REPLY_POINTS / (runs.length * points)));
+    for (let first = 0; first < names.length; first += width) {
+      yield { runs, names: names.slice(first, first + width) };
+    }
   }
 }

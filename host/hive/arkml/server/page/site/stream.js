@@ -68,7 +68,8 @@ export class Stream {
     const source = (this.source = new this.Source(pathOf("v1/events", fields)));
     for (const kind of KINDS) {
       source.addEventListener(kind, (event) => {
-        if (source === this.source) this.#take(kind, event);
+        const isOfBrowser = event.data === undefined; // it has an "open" of its own, before the hive's
+        if (source === this.source && !isOfBrowser) this.#take(kind, event);
       });
     }
   }

@@ -1,41 +1,11 @@
 // The lines, bands and marks of one chart, as a plot takes them. No browser needed.
 
 import { faint } from "./tint.js";
-import { band, evaluationsOf, groupedBySeed, onAxis, smoothed } from "./curves.js";
-import { harmless, setting } from "./format.js";
+import { styleOf } from "./colors.js";
+import { band, onAxis, smoothed } from "./curves.js";
 
 export const UPDATES = "train/n_updates";
 const BAND = { isAside: true, mode: "lines", line: { width: 0 } };
-
-/** Return the groups of runs that are drawn as one each: {label, runs, color}. */
-export function groupsOf(runs, settings, view, colors) {
-  const groups = view.band ? groupedBySeed(runs, settings) : runs.map((run) => [run]);
-  return groups.map((members, index) => ({
-    label: labelOf(members, runs, settings),
-    runs: members,
-    color: colors.runs[index % colors.runs.length],
-  }));
-}
-
-function labelOf(members, runs, settings) {
-  const [first] = [...members].sort((a, b) => a.name.length - b.name.length);
-  const name = [harmless(first.name), ...differing(first, runs, settings)].join(", ");
-  if (members.length > 1) return `${name}, ${members.length} seeds`;
-  return runs.filter((run) => run.name === first.name).length > 1
-    ? `${name} (seed ${first.seed}, ${first.id.slice(0, 6)})`
-    : name;
-}
-
-/** Return the settings in which a run differs from others, but for the seed, each as text. */
-function differing(run, runs, settings) {
-  const valuesOf = (one) => ({ ...settings[one.id], evaluations: evaluationsOf(one) });
-  const valueOf = (one, name) => setting(valuesOf(one)[name] ?? "default");
-  const names = new Set(runs.flatMap((one) => Object.keys(valuesOf(one))));
-  return [...names]
-    .filter((name) => runs.some((one) => valueOf(one, name) !== valueOf(run, name)))
-    .sort()
-    .map((name) => harmless(`${name} ${valueOf(run, name)}`));
-}
 
 /** Return true if a chart over this axis needs the curve of updates. */
 export function needsUpdates(view) {
@@ -46,18 +16,50 @@ export function needsUpdates(view) {
  * Return the traces of a chart.
  *
  * `spec` has the `name` of a metric, and may have those of its `low` and `high` or of its `spread`,
- * and `best` to mark the highest value. `points(id, name)` are the points of a curve.
+ * and `best` to mark the highest value; or the `names` of several metrics, which need `colors`.
+ * `points(id, name)` are the points of a curve.
  */
-export function tracesOf(spec, groups, points, view) {
-  const traces = [];
-  for (const group of groups) {
-    const drawn = group.runs
-      .map((run) => curveOf(run, spec.name, points, view))
-      .filter((curve) => curve.xs.length);
-    if (group.runs.length > 1) traces.push(...bandTraces(spec, drawn, group, view));
-    else traces.push(...lineTraces(spec, drawn[0], group, points, view));
-  }
-  return traces;
+export function tracesOf(spec, groups, points, view, colors) {
+  if (spec.names) return severalOf(spec, groups, points, view, colors);
+  return groups.flatMap((group) => {
+    if (group.runs.length > 1) {
+      return bandTraces(spec, joinedOf(spec, group, points, view), group);
+    }
+    const curve = curveOf(group.runs[0], spec.name, points, view);
+    return curve.xs.length ? lineTraces(spec, curve, group, points, view) : [];
+  });
+}
+
+/**
+ * Return the lines of several metrics in one chart, without the areas around them. Of one group
+ * each metric has its looks; of several the groups have their colors, and the metrics their dashes.
+ */
+function severalOf({ names }, groups, points, view, colors) {
+  const isOne = groups.length === 1;
+  return names.flatMap((name, index) =>
+    groups.flatMap((group) => {
+      const { dash } = styleOf(index * colors.runs.length, colors);
+      const looks = isOne ? styleOf(index, colors) : { dash };
+      const label = isOne ? name : `${name}, ${group.label}`;
+      const traces = tracesOf({ name }, [{ ...group, ...looks, label }], points, view);
+      return traces.filter((trace) => !trace.isAside);
+    })
+  );
+}
+
+/**
+ * Return what a chart is drawn from: it looks the same as long as all of this is the very same.
+ */
+export function inputsOf(spec, groups, points, histories, view) {
+  const around = [spec.low, spec.high, spec.spread].filter(Boolean); // of runs that are no band
+  const namesOf = ({ runs }) => [
+    ...(spec.names ?? [spec.name]), ...(runs.length > 1 ? [] : around), ...(needsUpdates(view) ? [UPDATES] : []),
+  ];
+  return [
+    groups, view.x, view.smooth, view.log, ...(view.zoom ?? []),
+    ...groups.flatMap((group) => namesOf(group).flatMap((name) => group.runs.map((run) => points(run.id, name)))),
+    ...groups.flatMap(({ runs }) => runs.map((run) => (histories.get(run.id) ?? []).at(-1)?.at)),
+  ];
 }
 
 /**
@@ -69,7 +71,7 @@ export function changesOf(spec, groups, points, histories, view) {
   const changes = [];
   for (const { runs, color } of groups) {
     for (const run of runs) {
-      const curve = points(run.id, spec.name);
+      const curve = points(run.id, spec.names?.[0] ?? spec.name);
       for (const { kind, at } of histories.get(run.id) ?? []) {
         const before = kind === "module" && curve.findLast((point) => point[2] <= at);
         if (!before) continue;
@@ -87,11 +89,32 @@ function curveOf(run, name, points, view) {
   return onAxis(points(run.id, name), view.x, { updates, started: run.started_at });
 }
 
-function bandTraces(spec, curves, group, view) {
-  if (!curves.length) return [];
+const bands = new WeakMap(); // by the points of a group's first run: what was joined of them
+
+/** Return the curves of a group and their band, which are made anew only from other points. */
+function joinedOf(spec, { runs }, points, view) {
+  const updates = (run) => (needsUpdates(view) ? points(run.id, UPDATES) : null);
+  const inputs = runs.flatMap((run) => [points(run.id, spec.name), updates(run)]);
+  const key = [view.x, view.smooth, ...inputs];
+  const known = bands.get(inputs[0]);
+  if (known && isAlike(known.key, key)) return known.joined;
+  const curves = runs
+    .map((run) => curveOf(run, spec.name, points, view))
+    .filter((curve) => curve.xs.length);
   const smooth = curves.map(({ xs, ys }) => ({ xs, ys: smoothed(ys, view.smooth) }));
+  const joined = { curves, smooth, ...band(smooth) };
+  bands.set(inputs[0], { key, joined });
+  return joined;
+}
+
+/** Return whether two lists have the very same members. */
+export function isAlike(some, others) {
+  return some.length === others.length && some.every((one, index) => Object.is(one, others[index]));
+}
+
+function bandTraces(spec, { curves, smooth, xs, middle, low, high }, group) {
+  if (!curves.length) return [];
   const drawn = ({ xs, ys }) => line(xs, ys, group);
-  const { xs, middle, low, high } = band(smooth);
   const traces = xs.length
     ? [
         { ...BAND, x: xs, y: low },
@@ -108,7 +131,6 @@ function bandTraces(spec, curves, group, view) {
 }
 
 function lineTraces(spec, curve, group, points, view) {
-  if (!curve) return [];
   const [run] = group.runs;
   const traces = [];
   const around = areaOf(spec, run, points, view);
@@ -155,7 +177,7 @@ function line(x, y, { label, color, dash, mark }) {
     name: label,
     line: { color, width: 1.7, dash },
     marker: { color, size: 6 },
-    mark,
+    mark: mark === "star" ? undefined : mark, // that of the best value
   };
 }
 
