@@ -50,19 +50,6 @@ def test_a_token_that_expires_ends_the_session_of_an_open_page(looks, tmp_path):
         ann.complaints.clear()
 
 
-def test_a_token_of_the_role_act_is_told_which_roles_the_page_takes(looks, tmp_path):
-    data = tmp_path / "hive"
-    with serving(data, token=TOKEN) as hive:
-        _, token = TokenFile(data).add("player", AccessRole.ACT, None)
-        ann = asked_to_log_in(looks(hive.link))
-        log_in(ann, token)
-        expect(ann.page.locator("#login-trouble")).to_contain_text("one of the role read or admin")
-        expect(ann.page.locator("#login")).to_be_visible()
-        assert ann.context.cookies() == []
-        log_in(ann, TOKEN)
-        live(ann)
-
-
 FOREIGN = """async (address) => {
   const ask = (path, options) => fetch(address + path, { credentials: "include", ...options })
     .then((answer) => answer.status, () => "refused");

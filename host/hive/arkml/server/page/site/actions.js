@@ -4,6 +4,7 @@ import { change, download, removeAt } from "./api.js";
 import { fileName } from "./csv.js";
 import { button, element } from "./dom.js";
 import { harmless, whole } from "./format.js";
+import { titleOf } from "./labels.js";
 
 const OVER = new Set(["stopped", "aborted", "not_found", "terminating"]);
 
@@ -51,7 +52,7 @@ export function askTwice(title, texts, yes) {
 
 /** Stop a run for all of its sessions; returns whether that was done. Throws ApiError. */
 export async function stop(run) {
-  const name = harmless(run.name);
+  const name = harmless(titleOf(run));
   const isSure = await askTwice(
     `Stop ${name}?`,
     [
@@ -66,7 +67,7 @@ export async function stop(run) {
 
 /** Remove a run with all its files; returns whether that was done. Throws ApiError. */
 export async function remove(run) {
-  const name = harmless(run.name);
+  const name = harmless(titleOf(run));
   const isSure = await askTwice(
     `Remove ${name}?`,
     [

@@ -1,18 +1,13 @@
 // The columns of the table of runs: what there is to choose, and the value and text of each.
 
-import { isOver } from "./actions.js";
-import { duration, harmless, moment, setting, short, whole } from "./format.js";
+import { harmless, moment, setting, short, whole } from "./format.js";
 import { changedOf, settingOf } from "./groups.js";
 import { titleOf } from "./labels.js";
+import { lasted } from "./progress.js";
 
 export const RETURN = "rollout/ep_rew_mean";
 export const EVALUATION = "eval/mean_reward";
 const MOST_SETTINGS = 12;
-
-/** Return the seconds that a run has lasted. */
-export function lasted(run) {
-  return ((run.ended_at || Date.now() * 1e6) - run.started_at) / 1e9;
-}
 
 /** The columns that are always there to choose; those with `cell` are more than a text. */
 export const OWN = [
@@ -26,16 +21,10 @@ export const OWN = [
   { key: "curve", title: "", label: "curve", cell: "spark" },
   { key: "rows", title: "rows", value: (run) => run.rows, text: (run) => whole(run.rows), number: true },
   { key: "n_opts", title: "updates", value: (run) => run.n_opts, text: (run) => whole(run.n_opts), number: true },
-  { key: "progress", title: "progress", value: lasted, cell: "progress", number: true },
+  { key: "progress", title: "progress", value: (run) => lasted(run), cell: "progress", number: true },
   { key: "started_at", title: "started", value: (run) => run.started_at, text: (run) => moment(run.started_at), className: "time" },
   { key: "seed", title: "seed", value: (run) => run.seed, text: (run) => String(run.seed), number: true },
 ];
-
-/** Return the text of the progress of a run. */
-export function progressText(run) {
-  const seconds = lasted(run);
-  return run.seconds && !isOver(run) ? `${duration(seconds)} of ${duration(run.seconds)}` : duration(seconds);
-}
 
 /** Return the column of a key: "rows", "setting:NAME" or "metric:NAME"; undefined for another. */
 export function columnOf(key, settings) {

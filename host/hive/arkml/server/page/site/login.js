@@ -23,12 +23,6 @@ export async function whoAmI() {
   }
 }
 
-/** Why someone may not see the page, empty for those who may. */
-export function reasonAgainst({ role }) {
-  if (role !== "act") return "";
-  return "this token may take part in trainings; the page takes one of the role read or admin";
-}
-
 /** Show the form until a login succeeds. */
 export function askForToken(reason = "") {
   const [form, input, trouble] = ["login", "token", "login-trouble"].map(byId);

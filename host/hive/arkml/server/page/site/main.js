@@ -3,7 +3,7 @@
 import { fragmentOf, takeToken, viewIn } from "./address.js";
 import { palette, setUpTheme } from "./colors.js";
 import { byId, setShown, setText } from "./dom.js";
-import { askForToken, logIn, logOut, reasonAgainst, whoAmI } from "./login.js";
+import { askForToken, logIn, logOut, whoAmI } from "./login.js";
 import { RunView } from "./run_view.js";
 import { RunsTable } from "./runs_table.js";
 import { Store } from "./store.js";
@@ -110,11 +110,7 @@ class App {
         continue;
       }
       this.#showState("connecting", "");
-      if (this.who) {
-        reason = reasonAgainst(this.who);
-        if (!reason) return;
-        await logOut().catch(() => {}); // the form takes the place of that session in any case
-      }
+      if (this.who) return;
       await askForToken(reason);
       reason = "";
     }

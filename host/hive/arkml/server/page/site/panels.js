@@ -161,7 +161,7 @@ export function configurationOf(app, runs) {
         return element("td", { className: isChanged ? "changed" : "" }, harmless(text));
       }),
     ];
-    const header = ["setting", "default", ...runs.map((run) => harmless(run.name))];
+    const header = ["setting", "default", ...runs.map((run) => harmless(titleOf(run)))];
     const rest = names.filter((name) => !differs(name));
     const parts = [table(header, names.filter(differs).map(row))];
     parts.push(

@@ -4,12 +4,16 @@ import { isOver, remove, savePolicy, snapshot, stop } from "./actions.js";
 import { Charts } from "./chart.js";
 import { chooseNames } from "./choices.js";
 import { button, element, setShown, setText } from "./dom.js";
-import { bytes, duration, harmless, short, whole } from "./format.js";
+import { bytes, harmless, short, whole } from "./format.js";
 import { evaluationsOf, groupChoices, groupsOf } from "./groups.js";
 import { histogramsOf } from "./histograms.js";
+import { labelsOf } from "./label_panel.js";
+import { mayLabel, titleOf } from "./labels.js";
+import { noteOf } from "./note_panel.js";
+import { originOf } from "./origin_panel.js";
 import { configurationOf, eventsOf, logOf, sessionsOf, versionsOf } from "./panels.js";
-import { titleOf } from "./labels.js";
 import { legendOf } from "./legend.js";
+import { progressOf } from "./progress.js";
 import { replaysOf } from "./replays.js";
 import { resourceSpecs } from "./resources.js";
 import { savedViews } from "./saved_views.js";
@@ -24,6 +28,7 @@ const MOST_NAMED = 3; // runs in the title
 const MOST_PINS = 24;
 const MOST_CHARTS = 12;
 const MOST_METRICS = 8; // of one chart
+const OF_ONE = ["origin", "versions", "log"]; // sections of one run alone
 const DETAILS_EVERY = 10_000; // milliseconds, while one of the panels that show them is in view
 const BRIEF = ["return", "evaluation", "rows"]; // figures that are left where all of them are folded
 const NARROW = matchMedia("(max-width: 40rem)"); // as the style sheet has it
@@ -115,7 +120,7 @@ export class RunView {
     this.panels = [];
     this.pinButtons = new Map(); // by the name of a chart
     this.rest = this.#panelParts(runs);
-    const parts = [this.#header(runs), this.trouble, this.refusal, this.facts, this.legend, this.#toolbar(runs), this.body];
+    const parts = [...this.#header(runs), this.trouble, this.refusal, this.facts, this.legend, ...this.#note(runs), this.#toolbar(runs), this.body];
     const missing = app.store.hasLoaded ? "This run is not there (any more). " : "Loading … ";
     const gone = element("p", { className: "empty" }, missing, back());
     this.element.replaceChildren(...(runs.length ? parts : [gone]));
@@ -211,12 +216,13 @@ export class RunView {
       this.panels.push(panel, watch);
     }
     for (const [id, title, make, isFolded] of [
+      ["origin", "Where it came from", originOf, false],
       ["events", "Events", eventsOf, false],
       ["configuration", "Configuration", configurationOf, false],
       ["versions", "Versions", versionsOf, false],
       ["log", "Log of the learner", logOf, true],
     ]) {
-      if (runs.length !== 1 && (id === "log" || id === "versions")) continue;
+      if (runs.length !== 1 && OF_ONE.includes(id)) continue;
       const panel = make(app, runs);
       this.panels.push(panel);
       const part = folded(id, title, panel.element);
@@ -280,34 +286,42 @@ export class RunView {
 
   #header(runs) {
     const { app } = this;
-    const games = [...new Set(runs.map((run) => run.game))];
-    const title = harmless(
-      runs.length <= MOST_NAMED ? runs.map(titleOf).join(", ") : `${runs.length} runs of ${games.join(", ")}`
-    );
-    const header = element("header", { className: "of-run" }, back(), element("h1", {}, title));
-    if (runs.length !== 1) return header;
+    if (runs.length !== 1) {
+      const games = [...new Set(runs.map((run) => run.game))];
+      const title = runs.length <= MOST_NAMED ? runs.map(titleOf).join(", ") : `${runs.length} runs of ${games.join(", ")}`;
+      return [element("header", { className: "of-run" }, back(), element("h1", {}, harmless(title)))];
+    }
     const [run] = runs;
+    const labels = labelsOf(app, run.id, (text) => setText(this.trouble, text));
+    this.panels.push(labels);
+    const header = element("header", { className: "of-run" }, back(), ...labels.heading);
     this.status = element("span", { className: "pill" });
     header.append(this.status, element("span", { className: "quiet" }, harmless(run.game)));
-    if (app.who?.role === "read") return header;
+    if (!mayLabel(app.who)) return [header, labels.element];
     const press = (text, act, properties) => button(text, () => this.#do(act), properties);
     this.stopButton = press("Stop", async () => (await stop(this.runs()[0])) && "stopped", {});
     const acts = [
       press("Save a checkpoint", async () => `saved ${await snapshot(this.runs()[0])}`),
       this.stopButton,
     ];
-    if (app.who?.role === "admin") {
-      acts.push(
-        press("Remove", async () => {
-          const [run] = this.runs();
-          if (!(await remove(run))) return;
-          app.store.takeRuns({ runs: [], removed: [run.id] }); // before the event says so
-          app.change({ runs: [] });
-        }, { className: "dangerous" })
-      );
-    }
+    acts.push(
+      press("Remove", async () => {
+        const [run] = this.runs();
+        if (!(await remove(run))) return;
+        app.store.takeRuns({ runs: [], removed: [run.id] }); // before the event says so
+        app.change({ runs: [] });
+      }, { className: "dangerous" })
+    );
     header.append(element("span", { className: "buttons" }, ...acts));
-    return header;
+    return [header, labels.element];
+  }
+
+  /** Return the section with the note of a run, none for several runs. */
+  #note(runs) {
+    if (runs.length !== 1) return [];
+    const note = noteOf(this.app, runs);
+    this.panels.push(note);
+    return [folded("note", "Note", note.element)];
   }
 
   async #do(act) {
@@ -357,8 +371,6 @@ export class RunView {
   #factsOf(run) {
     const newest = this.app.store.metrics.get(run.id);
     const metric = (name) => short(newest?.get(name)?.value ?? run.latest[name]);
-    const end = run.ended_at || Date.now() * 1e6;
-    const lasted = duration((end - run.started_at) / 1e9);
     const facts = [
       ["return", "mean return", metric("rollout/ep_rew_mean") || "–"],
       ["evaluation", "evaluation", metric("eval/mean_reward") || "–"],
@@ -366,7 +378,7 @@ export class RunView {
       ["updates", "updates", whole(run.n_opts)],
       ["version", "policy version", whole(run.policy_version)],
       ["sessions", "sessions", whole(run.sessions)],
-      ["time", run.ended_at ? "lasted" : "since", run.seconds ? `${lasted} of ${duration(run.seconds)}` : lasted],
+      ["time", run.ended_at ? "lasted" : "since", progressOf(run).text],
       ["memory", "memory", run.memory ? bytes(run.memory) : "–"],
       ["disk", "disk", run.disk ? bytes(run.disk) : "–"],
     ];

@@ -2,13 +2,14 @@
 
 import { isOver } from "./actions.js";
 import { hiveAddress } from "./address.js";
-import { columnChoices, columnOf, EVALUATION, lasted, progressText, RETURN, sorted, usualColumns } from "./columns.js";
+import { columnChoices, columnOf, EVALUATION, RETURN, sorted, usualColumns } from "./columns.js";
 import { chooseNames } from "./choices.js";
 import { button, command, element, setShown, setText } from "./dom.js";
 import { filterOf } from "./filters.js";
 import { harmless, short } from "./format.js";
 import { groupChoices, groupsOf, median } from "./groups.js";
 import { patchLabels, titleOf } from "./labels.js";
+import { progressOf } from "./progress.js";
 import { savedViews } from "./saved_views.js";
 import { Sparks } from "./sparks.js";
 import { sweepOf } from "./sweep.js";
@@ -277,9 +278,10 @@ const SHOW = {
   progress(_, cell, run) {
     if (!cell.firstChild) cell.append(element("progress", { max: 1 }), element("span", {}));
     const [bar, text] = cell.children;
-    setShown(bar, Boolean(run.seconds) && !isOver(run));
-    if (run.seconds) bar.value = Math.min(1, lasted(run) / run.seconds);
-    setText(text, progressText(run));
+    const progress = progressOf(run);
+    setShown(bar, progress.share !== null);
+    if (progress.share !== null) bar.value = progress.share;
+    setText(text, progress.text);
   },
   spark(table, cell, run) {
     if (cell.dataset.run !== run.id) table.sparks.show(cell, run.id);

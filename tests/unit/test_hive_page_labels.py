@@ -1,0 +1,76 @@
+"""What the page of a hive says of labels, of where a run came from, and of its progress."""
+
+from pathlib import Path
+
+import pytest
+from tests.node import run_module
+from tests.unit.test_hive_page import served
+
+PROGRAM = Path(__file__).parent / "hive_labels.mjs"
+SECOND = 10**9
+RUN = {"status": "running", "started_at": 1_000 * SECOND, "ended_at": 0, "seconds": 0}
+
+
+def asked(*question):
+    folder = Path(served().name).as_uri()
+    [answer] = run_module(PROGRAM, {"folder": f"{folder}/", "questions": [question]})
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("run", "title"),
+    [
+        ({"id": "r1", "name": "walker"}, "walker"),
+        ({"id": "r1", "name": "walker", "title": ""}, "walker"),
+        ({"id": "r1", "name": "walker", "title": "the good one"}, "the good one"),
+        ({"id": "r1", "name": ""}, "r1"),
+    ],
+)
+def test_a_run_is_shown_by_its_title_or_its_name(run, title):
+    assert asked("title", run) == title
+
+
+def test_those_who_act_label_and_those_who_read_do_not():
+    assert [asked("may", {"role": role}) for role in ("act", "read", "admin")] == [
+        True, False, True,
+    ]  # fmt: skip
+    assert asked("may", None) is False
+
+
+def test_tags_are_added_once_each():
+    assert asked("tags", ["a"], " b, a ,,c d") == ["a", "b", "c d"]
+
+
+def test_an_origin_is_listed_without_what_is_not_known_and_made_harmless():
+    origin = {"command": "arkml \u202egnp", "host": "", "versions": {"arkml": "1", "python": "3"}}
+    run = {"goal": {"seconds": 120, "frames": 1_500, "mean_return": -2.5}}
+
+    assert asked("origin", {"origin": origin, "owner_name": "ann"}, run) == [
+        ["started by", "ann"],
+        ["command", "arkml \\u202egnp"],
+        ["versions", "arkml 1, python 3"],
+        ["asked for", "2 min, or 1,500 frames, or a mean return of -2.5"],
+    ]
+    assert asked("origin", {"origin": None}, {}) == []
+    assert asked("origin", None, None) == []
+
+
+@pytest.mark.parametrize(
+    ("run", "share", "text"),
+    [
+        ({}, None, "5 min"),
+        ({"seconds": 600}, 0.5, "5 min of 10 min"),
+        ({"seconds": 86_400, "goal": {"seconds": 120, "since": 1_240 * SECOND}}, 0.5,
+         "1 min of 2 min"),
+        ({"seconds": 310, "goal": {"seconds": 3_600, "since": 1_000 * SECOND}}, 300 / 310,
+         "5 min of 5 min"),
+        ({"goal": {"seconds": 120, "since": 1_000 * SECOND}}, 1, "2 min of 2 min"),
+        ({"goal": {"seconds": 0, "frames": 9, "since": 1_000 * SECOND}}, None, "5 min"),
+        ({"seconds": 600, "status": "stopped", "ended_at": 1_090 * SECOND}, None, "1 min"),
+    ],
+)  # fmt: skip
+def test_progress_is_that_of_the_limit_that_is_reached_first(run, share, text):
+    found = asked("progress", {**RUN, **run}, 1_300_000)
+
+    assert found["text"] == text
+    assert found["share"] == (share if share is None else pytest.approx(share))
