@@ -60,6 +60,7 @@ TABLE = {
     ("POST", "/v1/runs/{run_id}/evaluations/begin"): {ACT, ADMIN},
     ("POST", "/v1/runs/{run_id}/replays"): {ACT, ADMIN},
     ("POST", "/v1/runs/{run_id}/events"): {ACT, ADMIN},
+    ("POST", "/v1/runs/{run_id}/goal"): {ACT, ADMIN},
     ("POST", "/v1/runs/{run_id}/checkpoints"): {ACT, ADMIN},
     ("POST", "/v1/sessions/{sid}/rows"): {ACT, ADMIN, WORKER},
     ("POST", "/v1/sessions/{sid}/beat"): {ACT, ADMIN, WORKER},
@@ -160,6 +161,7 @@ def call_for(method, path, run_id, sid):
         "/v1/runs/{run_id}/names": {"names": ["speed"]},
         "/v1/runs/{run_id}/evaluations": {"version": 1, "returns": [1.0], "lengths": [1]},
         "/v1/runs/{run_id}/evaluations/begin": {"version": 1},
+        "/v1/runs/{run_id}/goal": {"wanted": 1.0},
         "/v1/runs/{run_id}/events": {"before": "0" * 64, "after": "1" * 64, "state": "kept"},
     }.get(path, {})  # fmt: skip
     return url, {"json": body} if body else {"headers": {"content-type": "application/json"}}

@@ -10,7 +10,7 @@ from arkml.hive.protocol.runs import Best, Status
 from arkml.hive.protocol.segments import Place
 from arkml.server.curve_reader import read_names
 from arkml.server.history import HISTORY_NAME, RunHistory
-from arkml.server.learner_events import CheckpointSaved, LearnerEnded, LearnerStarted
+from arkml.server.learner_events import CheckpointSaved, LearnerStarted
 from arkml.server.learner_log import FORMER_NAME, LOG_NAME, append_line, last_lines
 
 BEGUN = LearnerStarted(Place(0, 0), 8, "cpu", 1)
@@ -18,19 +18,29 @@ BEGUN = LearnerStarted(Place(0, 0), 8, "cpu", 1)
 
 def test_events_are_kept_over_restarts(tmp_path):
     history = RunHistory(tmp_path)
-    for event in (BEGUN, CheckpointSaved(9), LearnerEnded("killed"), BEGUN):
+    for event in (BEGUN, CheckpointSaved(9), BEGUN):
         history.note(event)
+    history.add("warning", "the learner ended", "restarted")
     history.note_best(Best("evaluation", 1.5, 3, 9))
     history.note_stop(Status.STOPPED, "")
     again = RunHistory(tmp_path)
 
     assert [one.kind for one in again.entries] == [
-        "started", "checkpoint", "warning", "restart", "best", "stopped",
+        "started", "checkpoint", "restart", "warning", "best", "stopped",
     ]  # fmt: skip
     assert again.entries == history.entries
     assert (history.total, again.total) == (6, 0)
     assert [one.kind for one in history.newest(2)] == ["best", "stopped"]
     assert history.newest(0) == []
+    assert [one.about for one in again.entries] == [None, None, None, "restarted", None, None]
+    assert history.since(history.entries[3].at) == history.entries[4:]
+
+
+def test_the_end_of_a_run_that_is_aborted_is_for_people_who_are_away(tmp_path):
+    history = RunHistory(tmp_path)
+
+    assert history.note_stop(Status.STOPPED, "").about is None
+    assert history.note_stop(Status.ABORTED, "no memory").about == "aborted"
 
 
 @pytest.mark.parametrize(

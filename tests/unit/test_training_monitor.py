@@ -20,7 +20,7 @@ class Client:
     """A hive that has one answer about its run."""
 
     def __init__(self, answer):
-        self.answer = answer
+        self.answer, self.happened = answer, []
 
     def run(self, _):
         future = Future()
@@ -35,6 +35,9 @@ class Client:
 
     def metrics(self, _):
         return done([])
+
+    def events(self, *_):
+        return done(self.happened)
 
 
 def done(value):

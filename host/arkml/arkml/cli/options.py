@@ -165,6 +165,25 @@ GameImports = Annotated[
         show_default=False,
     ),
 ]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--notify",
+        metavar="URL",
+        help="Post notices there, as JSON: a run diverges, has collapsed, is stuck or too slow, its"
+        " learner was restarted, its goal reached (any number of times).",
+        show_default=False,
+    ),
+]
+NotifyCommand = Annotated[
+    str | None,
+    typer.Option(
+        "--notify-command",
+        metavar="COMMAND",
+        help="Run a program for each of these notices, which it gets on standard input.",
+        show_default=False,
+    ),
+]
 TraceFile = Annotated[
     Path | None,
     typer.Option(

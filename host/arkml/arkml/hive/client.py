@@ -19,7 +19,12 @@ from arkml.hive import give_way
 from arkml.hive.presence import Presence
 from arkml.hive.protocol.histograms import HistogramReply
 from arkml.hive.protocol.labels import LabelsChange, LabelsReply
-from arkml.hive.protocol.page_messages import HistoryEntry, ModuleReport
+from arkml.hive.protocol.page_messages import (
+    GoalReport,
+    HistoryEntry,
+    HistoryReply,
+    ModuleReport,
+)
 from arkml.hive.protocol.replay_messages import (
     KeptReplay,
     ReplayDocument,
@@ -195,6 +200,16 @@ class HiveClient(Closing):
         that was changed meanwhile.
         """
         return self._ask("PATCH", _path(run_id), lambda answer: read(answer, LabelsReply), change)
+
+    def events(self, run_id: str, since: int = 0) -> Future[list[HistoryEntry]]:
+        """List the last events of a run after `since`, nanoseconds since the Unix epoch."""
+        path = _path(run_id, f"events?since={since}")
+        return self._ask("GET", path, lambda answer: read(answer, HistoryReply).events)
+
+    def note_goal(self, run_id: str, report: GoalReport) -> Future[RunInfo]:
+        """Tell the hive the mean return that a training of a run wants, or that it is reached."""
+        path = _path(run_id, "goal")
+        return self._ask("POST", path, _run_in, report)
 
     def stop(self, run_id: str) -> Future[RunInfo]:
         """Stop a run for all sessions."""

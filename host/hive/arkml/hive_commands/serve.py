@@ -113,6 +113,8 @@ def serve(
     log_format: Annotated[
         str, typer.Option(metavar="text|json", help="Log lines as text, or a JSON object each.")
     ] = "text",
+    notify: options.Notify = None,
+    notify_command: options.NotifyCommand = None,
     debug: options.Debug = False,
 ) -> Job:
     """
@@ -143,8 +145,10 @@ def serve(
         )  # fmt: skip
         require_hive()
         _start_logs(log_format, debug=debug)
+        from arkml.hive.notifier import NotifyOptions
         from arkml.server.serve_options import ServeOptions, Timeouts
 
+        notices = NotifyOptions(tuple(notify or ()), notify_command or "")
         return _serve(
             ServeOptions(
                 data=data,
@@ -160,6 +164,7 @@ def serve(
                 timeouts=Timeouts(idle_stop=idle_stop),
                 workers=allowed,
                 limits=limits,
+                notify=notices,
             ),
             as_json=log_format == "json",
         )

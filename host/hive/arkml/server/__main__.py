@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arkml.errors import HiveError, UsageError
+from arkml.hive.notifier import NotifyOptions
 from arkml.hive.protocol.runs import DEFAULT_PORT
 from arkml.server.hive_service import serve
 from arkml.server.serve_options import (
@@ -76,6 +77,7 @@ def _parse_options(values: Mapping[str, Any]) -> ServeOptions:
         fields["workers"] = WorkerOptions(**fields.get("workers", {}))
         fields["watches"] = WatchOptions(**fields.get("watches", {}))
         fields["limits"] = ServerLimits(**fields.get("limits", {}))
+        fields["notify"] = _parse_notify(**fields.get("notify", {}))
         for name in ("learner", "allow_hosts", "trusted_proxies"):
             if name in fields:
                 fields[name] = tuple(fields[name])
@@ -85,6 +87,11 @@ def _parse_options(values: Mapping[str, Any]) -> ServeOptions:
         return ServeOptions(**fields)
     except (KeyError, TypeError) as error:
         raise UsageError(f"the options of a hive are invalid: {error}") from error
+
+
+def _parse_notify(**values: Any) -> NotifyOptions:
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return NotifyOptions(**{**values, **lists})
 
 
 def _serve(options: ServeOptions, parent: int | None) -> int:

@@ -9,11 +9,15 @@ from pathlib import Path
 from arkml.base.files import open_file, write_atomic
 from arkml.base.loggers import SafeLogger
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.page_messages import HistoryEntry, HistoryKind, ModuleReport
+from arkml.hive.protocol.page_messages import (
+    HistoryEntry,
+    HistoryKind,
+    ModuleReport,
+    NoticeKind,
+)
 from arkml.hive.protocol.runs import Best, Status
 from arkml.server.learner_events import (
     CheckpointSaved,
-    LearnerEnded,
     LearnerStarted,
     RunEvent,
 )
@@ -54,14 +58,18 @@ class RunHistory:
         """The last events, the oldest first."""
         return list(self._entries)
 
+    def since(self, at: int) -> list[HistoryEntry]:
+        """Return the events after a time in nanoseconds since the Unix epoch."""
+        return [one for one in self._entries if one.at > at]
+
     def newest(self, count: int) -> list[HistoryEntry]:
         """Return the last `count` events, the oldest first."""
         return list(self._entries)[-count:] if count else []
 
-    def add(self, kind: HistoryKind, text: str) -> HistoryEntry:
-        """Add an event that happens now, and return it."""
+    def add(self, kind: HistoryKind, text: str, about: NoticeKind | None = None) -> HistoryEntry:
+        """Add an event that happens now, `about` what a notice is, and return it."""
         last = self._entries[-1].at if self._entries else 0
-        entry = HistoryEntry(max(last + 1, time.time_ns()), kind, text[:_LONGEST])
+        entry = HistoryEntry(max(last + 1, time.time_ns()), kind, text[:_LONGEST], about)
         self._entries.append(entry)
         self.total += 1
         try:
@@ -80,8 +88,6 @@ class RunHistory:
                 self.add(kind, f"a learner begins after {n_opts:,} updates, on {device}")
             case CheckpointSaved(n_opts=n_opts):
                 self.add("checkpoint", f"a checkpoint after {n_opts:,} updates")
-            case LearnerEnded(reason=reason):
-                self.add("warning", f"the learner ended, another one starts: {reason}")
             case _:
                 pass
 
@@ -98,9 +104,10 @@ class RunHistory:
             )
         return self.add("module", f"the guest is {after} after {before}: {_STATES[report.state]}")
 
-    def note_stop(self, status: Status, reason: str) -> None:
+    def note_stop(self, status: Status, reason: str) -> HistoryEntry:
         """Add the end of the run, which is Stopped or Aborted, with its reason if it has one."""
-        self.add("stopped", f"{status}: {reason}" if reason else "stopped, after a checkpoint")
+        text = f"{status}: {reason}" if reason else "stopped, after a checkpoint"
+        return self.add("stopped", text, "aborted" if status is Status.ABORTED else None)
 
     def _write(self, entry: HistoryEntry) -> None:
         if self._lines >= 2 * _MOST:

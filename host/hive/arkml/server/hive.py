@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused, UsageError
+from arkml.hive.notifier import Notifier
 from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import DOCUMENT_NAME, OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
@@ -52,6 +53,7 @@ from arkml.server.serve_options import ServeOptions
 from arkml.server.sessions import RunSession
 from arkml.server.upgrade import upgrade_run
 from arkml.server.usage import DiskUse
+from arkml.server.watchdog.run_watch import Notices
 from arkml.server.watches import Watches
 from arkml.server.worker_pool import WorkerPool
 
@@ -64,6 +66,9 @@ _LEARNER_WITHIN = 45.0
 _MEASURE_EVERY = 1.0
 _DISK_EVERY = 5
 """Seconds between two measurements of learners, and how many of them come to one of the disk."""
+
+_LAST_NOTICES = 1.0
+"""Seconds that notices have to be sent when a hive ends."""
 
 _BEGINNING_BYTES = 64 << 10
 """Disk space that a hive has to find when it opens: that of a run that begins, without rows."""
@@ -115,7 +120,11 @@ class Hive:
             is_used=self._uses_module,
         )
         self.watches = Watches(options.watches)
-        self._parts = HiveParts(options, self._metrics, self._learners, self._workers, self.disk)
+        self._notifier = Notifier(options.notify)
+        notices = Notices(self._notifier, _page(options, address))
+        self._parts = HiveParts(
+            options, self._metrics, self._learners, self._workers, self.disk, notices
+        )
         self._measuring: asyncio.Task[None] | None = None
         self.refused_rows: Counter[str] = Counter()
         """Rows that this process has refused, by the reason."""
@@ -446,6 +455,7 @@ class Hive:
         for run in self._runs.values():
             await run.metrics.close()
         self._metrics.shutdown()
+        await asyncio.to_thread(self._notifier.close, _LAST_NOTICES)
         os.close(self._lock)
 
     async def _measure(self) -> None:
@@ -462,6 +472,13 @@ class Hive:
                     await run.metrics.close()
             known = self._sessions.items()
             self._sessions = {sid: one for sid, one in known if not one[1].is_forgotten}
+
+
+def _page(options: ServeOptions, address: str) -> str:
+    """Return the URL of the hive's page, as far as it is known."""
+    if options.public_url or "://" in address:
+        return options.public_url or address
+    return f"{'http' if options.tls_cert is None else 'https'}://{address}"
 
 
 def _is_named(run: Run, request: RunRequest, name: str) -> bool:

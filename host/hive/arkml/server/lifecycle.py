@@ -23,6 +23,7 @@ from arkml.server.serve_options import ServeOptions
 from arkml.server.sessions import RunSession
 from arkml.server.supervisor import Supervisor
 from arkml.server.usage import DiskUse
+from arkml.server.watchdog.run_watch import Notices
 from arkml.server.worker_pool import WorkerPool
 from arkml.server.workers import RunWorkers
 
@@ -62,6 +63,7 @@ class HiveParts:
     learners: LearnerPool
     workers: WorkerPool
     disk: DiskUse
+    notices: Notices
 
 
 class Lifecycle:
@@ -114,6 +116,7 @@ class Lifecycle:
         self._limits = options.limits
         self._places = parts.learners.places
         self._disk = parts.disk
+        self._notices = parts.notices
         self._is_closing = False
         self._is_stopping = False
         self._is_resting = False
@@ -267,7 +270,9 @@ class Lifecycle:
                 document.status = Status.ABORTED if aborted else Status.STOPPED
                 document.reason, document.ended_at = aborted or why, time.time_ns()
                 self._is_stopping = not aborted
-                self.history.note_stop(document.status, document.reason)
+                self._notices.tell(
+                    document, self.history.note_stop(document.status, document.reason)
+                )
                 self.changes.notify()
                 await self._deactivate(self._timeouts.stop)
                 self._is_stopping = False

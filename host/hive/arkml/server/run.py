@@ -53,6 +53,7 @@ from arkml.server.run_replays import RunReplays
 from arkml.server.session_figures import SessionFigures
 from arkml.server.sessions import RunSession
 from arkml.server.usage import CpuShares, learner_points
+from arkml.server.watchdog.run_watch import RunWatch
 
 _log = SafeLogger(__name__)
 
@@ -80,6 +81,7 @@ class Run:
         self.labels, self.start_file = RunLabels(directory), StartFile(directory)
         self.guest = RunGuest(directory)
         self.lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
+        self.watch = RunWatch(document, self.lifecycle.history, parts.notices)
         self.workers = self.lifecycle.workers
         self._log = self.lifecycle.log
         self._supervisor = self.lifecycle.supervisor
@@ -326,6 +328,7 @@ class Run:
         """Add metrics that are not the learner's, which it writes to its event files too."""
         await self.metrics.add(points)
         self._unrecorded.add(points)
+        self.watch.look(points, self._log.rows)
 
     async def record_usage(self) -> None:
         """Add the processor time, the memory and the disk space that the run takes now."""
@@ -380,6 +383,7 @@ class Run:
                 await self._publish(event)
             case MetricPoints(points=points):
                 await self.metrics.add(points)
+                self.watch.look(points, self._log.rows)
             case CandidateNamed(version=version):
                 async with self._rating:
                     await asyncio.to_thread(self._best.keep_candidate, version)
@@ -394,6 +398,7 @@ class Run:
                 await self._try_save()
             case LearnerEnded(reason=reason):
                 self.document.reason = reason
+                self.watch.note_restart(reason)
                 before, _ = self.metrics.latest.get(_LEARNER_ENDS, (0.0, 0))
                 await self.record([(_LEARNER_ENDS, self._log.rows, before + 1)])
                 await self._try_save()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from arkml.hive.notifier import NotifyOptions
 from arkml.hive.protocol.runs import DEFAULT_PORT
 from arkml.hive.protocol.watch_messages import PLAYER
 from arkml.workers.placement import RunnerName
@@ -168,6 +169,7 @@ class ServeOptions:
         workers: The rollout workers that runs may have.
         watches: The players for people who watch.
         limits: The limits of all that clients ask for.
+        notify: The receivers of notices about runs.
 
     """
 
@@ -189,3 +191,4 @@ class ServeOptions:
     workers: WorkerOptions = WorkerOptions()
     watches: WatchOptions = WatchOptions()
     limits: ServerLimits = ServerLimits()
+    notify: NotifyOptions = field(default_factory=NotifyOptions)

@@ -19,12 +19,16 @@ MAX_REASON = 400
 """The characters of a reason."""
 
 HistoryKind = Literal[
-    "started", "restart", "checkpoint", "best", "module", "warning", "stopped", "removed"
+    "started", "restart", "checkpoint", "best", "module", "warning", "goal", "stopped", "removed"
 ]
+
+NoticeKind = Literal["diverging", "collapsed", "stuck", "slow", "restarted", "aborted", "goal"]
+"""What a notice of a run is about: trouble, or its goal."""
 
 ModuleState = Literal["handed over", "kept", "anew"]
 """What became of the state of a guest whose module was rebuilt."""
 
+_Return = Annotated[float, Meta(ge=-1e300, le=1e300)]
 _Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -94,11 +98,21 @@ class ManyCurvesReply(WireStruct, frozen=True):
 
 
 class HistoryEntry(WireStruct, frozen=True):
-    """An event of a run; `at` is its time, in nanoseconds since the Unix epoch."""
+    """
+    An event of a run.
+
+    Attributes:
+        at: Its time, in nanoseconds since the Unix epoch.
+        kind: Kind of the event.
+        text: One sentence for people.
+        about: Kind of the notice that it was for people who are away, None for other events.
+
+    """
 
     at: Count
     kind: HistoryKind
     text: str
+    about: NoticeKind | None = None
 
 
 class ModuleReport(WireStruct, frozen=True):
@@ -117,6 +131,28 @@ class ModuleReport(WireStruct, frozen=True):
     after: _Sha256
     state: ModuleState | None = None
     reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
+
+
+class HistoryQuery(WireStruct, frozen=True):
+    """Parameters of events: nanoseconds since the Unix epoch after which they count."""
+
+    since: Count = 0
+
+
+class GoalReport(WireStruct, frozen=True):
+    """
+    The goal of a training that plays for a run, or that it was reached.
+
+    Attributes:
+        wanted: The mean return that ends the training.
+        reached: The mean return by which it was reached, None before that.
+        episodes: Number of the episodes of that mean.
+
+    """
+
+    wanted: _Return
+    reached: _Return | None = None
+    episodes: Count = 0
 
 
 class HistoryReply(WireStruct, frozen=True):

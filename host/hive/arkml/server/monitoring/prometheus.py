@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from arkml.base.release import RELEASE
 from arkml.errors import HiveRefused
+from arkml.hive.protocol.page_messages import NoticeKind
 from arkml.hive.protocol.runs import Status
 from arkml.server.access.callers import AccessRole, caller_in
 from arkml.server.hive import Hive
@@ -31,6 +32,11 @@ METRICS_PATH = "/metrics"
 _NOT_INSTALLED = 501
 
 Kind = Literal["counter", "gauge"]
+
+_NOTICES: tuple[NoticeKind, ...] = (
+    "diverging", "collapsed", "stuck", "slow", "restarted", "goal",
+)  # fmt: skip
+"""The kinds that live runs have; a run that is aborted has no series."""
 
 
 class RunSeries(NamedTuple):
@@ -196,6 +202,8 @@ class HiveFigures:
     requests: dict[tuple[str, str, int], int]
     durations: dict[tuple[str, str], tuple[list[int], float]]
     in_flight: int
+    notices: list[tuple[tuple[str, str, str], int]] = field(default_factory=list)
+    """Id and name of each live run, a kind of notices, and how many there were."""
 
 
 def read_figures(hive: Hive, counts: RequestCounts) -> HiveFigures:
@@ -212,6 +220,9 @@ def read_figures(hive: Hive, counts: RequestCounts) -> HiveFigures:
         requests=dict(counts.requests),
         durations={key: (list(one.counts), one.seconds) for key, one in counts.durations.items()},
         in_flight=counts.in_flight,
+        notices=[
+            ((*_named(run)[0], kind), run.watch.counts[kind]) for run in live for kind in _NOTICES
+        ],
     )
 
 
@@ -285,6 +296,10 @@ def families(figures: HiveFigures) -> Iterator[Metric]:
         found = [(run, values[place]) for run, _, values in figures.of_runs]
         known = [(run, value) for run, value in found if value is not None]
         yield _family(series.kind, series.name, series.text, "run name", known)
+    yield _family(
+        "counter", "arkml_run_notices_total", "Notices about a run, by kind.", "run name kind",
+        figures.notices,
+    )  # fmt: skip
     yield _family(
         "counter", "arkml_http_requests_total", "Answered requests.", "method route status",
         [((method, route, str(status)), count)

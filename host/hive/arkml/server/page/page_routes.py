@@ -12,7 +12,9 @@ from arkml.hive.protocol.page_messages import (
     MAX_REPLY_POINTS,
     CurvesQuery,
     CurvesReply,
+    GoalReport,
     HistoryEntry,
+    HistoryQuery,
     HistoryReply,
     LogQuery,
     LogReply,
@@ -23,6 +25,7 @@ from arkml.hive.protocol.page_messages import (
     SettingsReply,
     UsageReply,
 )
+from arkml.hive.protocol.runs import RunReply
 from arkml.hive.protocol.settings import Settings, rounded
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import AccessRole
@@ -39,14 +42,20 @@ _OWN = ("features", "actions", "branches", "seed")
 """Settings that have no default, or are different in each run of one experiment."""
 
 
-async def _history(call: HiveCall, _: Nothing) -> HistoryReply:
+async def _history(call: HiveCall, query: HistoryQuery) -> HistoryReply:
     """List the last events of a run, the oldest first."""
-    return HistoryReply(call.run.lifecycle.history.entries)
+    return HistoryReply(call.run.lifecycle.history.since(query.since))
 
 
 async def _note_module(call: HiveCall, report: ModuleReport) -> HistoryEntry:
     """Note that a run is trained with another module of its guest, as an event of the run."""
     return call.run.lifecycle.history.note_module(report)
+
+
+async def _note_goal(call: HiveCall, report: GoalReport) -> RunReply:
+    """Note the mean return that a training of a run wants, or that it was reached."""
+    call.run.watch.note_goal(report)
+    return RunReply(call.run.info())
 
 
 async def _log(call: HiveCall, query: LogQuery) -> LogReply:
@@ -123,10 +132,14 @@ PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
         "GET", "/runs/{run_id}/curves", CurvesQuery, CurvesReply, _curves, enough=_BY_ACT,
         is_long=True,
     ),
-    Operation("GET", "/runs/{run_id}/events", Nothing, HistoryReply, _history, enough=_BY_ACT),
+    Operation(
+        "GET", "/runs/{run_id}/events", HistoryQuery, HistoryReply, _history, enough=_BY_ACT,
+        is_long=True, takes_part=True,
+    ),
     Operation(
         "POST", "/runs/{run_id}/events", ModuleReport, HistoryEntry, _note_module, takes_part=True
     ),
+    Operation("POST", "/runs/{run_id}/goal", GoalReport, RunReply, _note_goal),
     Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log, enough=_BY_ACT),
 )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""The watchdog of runs: rules about their metrics, and what they have found."""

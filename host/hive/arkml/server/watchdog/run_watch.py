@@ -1,0 +1,102 @@
+"""The watch over one run: its rules, what they have said, and the receivers of notices."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from arkml.base.loggers import SafeLogger
+from arkml.base.terminal import harmless
+from arkml.hive.notifier import Notifier, notice_of
+from arkml.hive.protocol.page_messages import GoalReport, HistoryEntry, NoticeKind
+from arkml.hive.protocol.reports import Point
+from arkml.server.document import Document
+from arkml.server.history import RunHistory
+from arkml.server.watchdog.findings import Findings
+from arkml.server.watchdog.rules import Sample
+
+_log = SafeLogger(__name__)
+
+_AGAIN = 600.0
+"""Seconds between two notices of one kind about a run, at least."""
+
+
+class Notices:
+    """
+    The receivers of notices about all runs of a hive.
+
+    `page` is the URL of the hive's page, empty if it is not known.
+    """
+
+    def __init__(self, notifier: Notifier, page: str) -> None:
+        self._notifier = notifier
+        self._page = page
+
+    def tell(self, document: Document, entry: HistoryEntry) -> None:
+        """Have a notice sent about an event of a run."""
+        if entry.about is not None:
+            request = document.request
+            run = document.id, request.name, request.game
+            notice = notice_of(run, entry.about, entry.text, entry.at, self._page)
+            self._notifier.tell(notice)
+
+
+class RunWatch:
+    """
+    The rules of one run, which look at each report of its metrics.
+
+    What they find is an event of the run, a line of the log and a notice. A kind is said once, and
+    again when the run has recovered from it, at most every ten minutes. `counts` has how often each
+    kind was said since the process began.
+    """
+
+    def __init__(self, document: Document, history: RunHistory, notices: Notices) -> None:
+        self.counts: Counter[NoticeKind] = Counter()
+        self._document = document
+        self._history = history
+        self._notices = notices
+        self._findings = Findings(document.request.settings)
+        self._said_at: dict[NoticeKind, float] = {}
+
+    def look(self, points: Sequence[Point], rows: int) -> None:
+        """Look at a report of metrics, when the run has `rows` rows."""
+        values = {name: float(value) for name, _, value in points}
+        for kind, sentence in self._findings.look(Sample(rows, self._document.n_opts, values)):
+            self._say(kind, sentence)
+
+    def note_restart(self, reason: str) -> None:
+        """Note that the learner has ended, and another one starts, which is logged elsewhere."""
+        self.counts["restarted"] += 1
+        text = f"the learner ended, another one starts: {harmless(reason)}"
+        entry = self._history.add("warning", text, "restarted")
+        if self._is_due("restarted"):
+            self._notices.tell(self._document, entry)
+
+    def note_goal(self, report: GoalReport) -> None:
+        """Note the goal of a training that plays for the run, or that it was reached."""
+        self._findings.set_goal(report.wanted)
+        if report.reached is not None:
+            self._say(
+                "goal",
+                f"the goal is reached: a mean return of {report.reached:,.4g} in"
+                f" {report.episodes:,} episodes, and {report.wanted:,.4g} was wanted",
+            )
+
+    def _say(self, kind: NoticeKind, sentence: str) -> None:
+        if not self._is_due(kind):
+            return
+        self.counts[kind] += 1
+        text = harmless(sentence)
+        entry = self._history.add("goal" if kind == "goal" else "warning", text, kind)
+        log = _log.info if kind == "goal" else _log.warning
+        log("run %s (%s): %s", self._document.id, kind, text)
+        self._notices.tell(self._document, entry)
+
+    def _is_due(self, kind: NoticeKind) -> bool:
+        """Return whether a kind may be said now, and count it as said."""
+        now, last = time.monotonic(), self._said_at.get(kind)
+        if last is not None and now - last < _AGAIN:
+            return False
+        self._said_at[kind] = now
+        return True
