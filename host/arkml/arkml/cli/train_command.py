@@ -263,6 +263,8 @@ def command(
             " changed.",
         ),
     ] = False,
+    notify: options.Notify = None,
+    notify_command: options.NotifyCommand = None,
     limit: options.LimitValues = None,
     imports: options.GameImports = None,
     as_json: options.Json = False,
@@ -271,6 +273,7 @@ def command(
     log_level: options.LogLevel = None,
 ) -> Job:
     """Train a guest and keep the policy."""
+    from arkml.hive.notifier import NotifyOptions
     from arkml.training.training_options import Goal, TrainingOptions
 
     directory = Path("training") / guest.stem if out is None else out
@@ -307,6 +310,7 @@ def command(
         watch=guest if watch else None,
         trace_every=trace_every,
         keep_module=keep_module,
+        notify=NotifyOptions(tuple(notify or ()), notify_command or ""),
     )
     if seeds is not None and page is not None:
         raise UsageError("--page is for one training, and --seeds are several: leave one away")
@@ -353,6 +357,7 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
             status = _status([error])
         else:
             display.warn_rest(result.warnings)
+            display.tell_goal(result.notices)
             document = document_of(guest, trainer.module.info, options, result)
             status = _show(document, options, result, as_json=as_json)
         SIGNALS.done()

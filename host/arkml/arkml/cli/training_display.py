@@ -19,7 +19,7 @@ from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress
 
 if TYPE_CHECKING:
     from arkml.runtime.module.description import ModuleInfo
-    from arkml.training.results import TrainingResult
+    from arkml.training.results import RunNotice, TrainingResult
     from arkml.training.training_options import TrainingOptions
 
 _UPDATES = "train/n_updates"
@@ -65,6 +65,12 @@ class TrainingDisplay(Closing):
     def warn_rest(self, warnings: Sequence[str]) -> None:
         """Write the warnings of a finished training that have not been written before."""
         self._warn(warnings[self._warnings :])
+
+    def tell_goal(self, notices: Sequence[RunNotice]) -> None:
+        """Write that the goal of a finished training was reached, if it was."""
+        for notice in notices:
+            if notice.kind == "goal":
+                sys.stderr.write(f"{notice.text}\n")
 
     def _warn(self, warnings: Sequence[str]) -> None:
         for warning in warnings:
@@ -195,6 +201,7 @@ def document_of(
         "traces": files.get("traces"),
         "metrics": dict(result.metrics),
         "health": list(result.health),
+        "notices": [{"kind": one.kind, "text": one.text, "at": one.at} for one in result.notices],
         "refusals": dict(sorted(result.statistics.refusals.items())),
         "play": play if policy and result.updates and not is_idle else None,
         "frames": result.frames,

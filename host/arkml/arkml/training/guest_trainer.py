@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,12 +17,22 @@ from arkml.base.closing import Closing
 from arkml.base.output_files import make_directory, path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.demonstrations.demonstration_files import read_demonstrations
-from arkml.errors import GuestError, HiveUnreachable, NotFound, NothingLearned, UsageError
+from arkml.errors import (
+    GuestError,
+    HiveError,
+    HiveUnreachable,
+    NotFound,
+    NothingLearned,
+    UsageError,
+)
 from arkml.guests.guest import SEED_EXPORT
 from arkml.guests.instance import obstacle_to_copies
 from arkml.guests.reloading import Reloaded
+from arkml.hive.address import Address
+from arkml.hive.notifier import Notifier, NotifyOptions, notice_of
 from arkml.hive.protocol.page_messages import (
     MAX_REASON,
+    GoalReport,
     HistoryEntry,
     ModuleReport,
     ModuleState,
@@ -40,6 +50,7 @@ from arkml.training.monitor import RunMonitor
 from arkml.training.outcome import RunOutcome, gather, membership_of
 from arkml.training.results import (
     ProgressFunction,
+    RunNotice,
     TrainedPolicy,
     TrainingEnd,
     TrainingFailed,
@@ -80,6 +91,12 @@ _NOTED: dict[Reloaded, ModuleState] = {
     Reloaded.ANEW: "anew",
 }
 
+_NOTED_WITHIN = 3.0
+"""Seconds that a hive has to note that the goal was reached."""
+
+_NOTIFIED_WITHIN = 10.0
+"""Seconds at the end of a training that notices have to be sent."""
+
 _BY_WISH = ("stopped", "interrupted")
 """Ends that the user has asked for, even if nothing was learned."""
 
@@ -116,6 +133,8 @@ def train(
     imports: str | None = None,
     trace_every: int | None = None,
     keep_module: bool | None = None,
+    notify: str | Sequence[str] = (),
+    notify_command: str = "",
 ) -> TrainingResult:
     """
     Train a guest until a goal is reached, and keep the policy.
@@ -200,6 +219,9 @@ def train(
             first guest of its evaluation played.
         keep_module: True lets the hive keep a copy of the module with the run, so that people who
             look at its page can watch its policies play. None does so with an embedded hive only.
+        notify: URLs, or one, that get each notice about the run as JSON, by POST: that it diverges,
+            has collapsed, is stuck or too slow, that its learner was restarted or its goal reached.
+        notify_command: Command line of a program that gets each notice on its standard input.
 
     Returns:
         The policies, curves, counts and warnings of the training.
@@ -258,6 +280,9 @@ def train(
         imports=imports,
         trace_every=trace_every,
         keep_module=keep_module,
+        notify=NotifyOptions(
+            (notify,) if isinstance(notify, str) else tuple(notify), notify_command
+        ),
     )
     return _train(data, options, progress, page if callable(page) else None)
 
@@ -292,6 +317,7 @@ class GuestTrainer(Closing):
             options, self._warn, self._record.tracked(options.track), self._keep_tracked
         )
         self._progress = self._tracking.observing(progress)
+        self._notifier = Notifier(options.notify, self._warn)
         self._monitor: RunMonitor | None = None
         self._loop: TrainingLoop | None = None
         self._end_reason: TrainingEnd | None = None
@@ -366,6 +392,7 @@ class GuestTrainer(Closing):
         self._warn_unseedable()
         if doubt := period_doubt(self.module):
             self._warn(doubt)
+        monitor.on_notice = self._notify
         monitor.is_own_end = self._is_own_end
         monitor.session_failure = self._session_failure
         self._loop = loop = TrainingLoop(
@@ -388,6 +415,8 @@ class GuestTrainer(Closing):
             if loop.ended not in ("return", "stopped"):
                 evaluations.finish(loop.seconds)
             self._end_reason = loop.ended or "failed"
+            if loop.ended == "return":
+                self._report_goal(monitor)
         except Exception as error:  # noqa: BLE001  what was learned is kept, whatever it is
             self.error, self._end_reason = monitor.cause_of(error), "failed"
         finally:
@@ -433,6 +462,7 @@ class GuestTrainer(Closing):
             stack.callback(self._host.close)
             stack.callback(self._evaluations.close)
             stack.callback(self._tracking.close)
+            stack.callback(self._notifier.close, _NOTIFIED_WITHIN)
             if self._actors is not None:
                 stack.callback(self._actors.close)
             if self._monitor is not None:
@@ -547,7 +577,31 @@ class GuestTrainer(Closing):
         if self._actors is not None:
             self._actors.begin(self._hives.started[0][0], run)
         self._tracking.begin(self._hives.started[0][0], run)
+        if self._goal.mean_return is not None:
+            self._hives.started[0][0].note_goal(run.id, GoalReport(self._goal.mean_return))
         self._record.write(run)
+
+    def _report_goal(self, monitor: RunMonitor) -> None:
+        """Have the hive note that the goal was reached, and take its notice."""
+        wanted, last = self._goal.mean_return, monitor.evaluations[-1:]
+        reached, episodes = monitor.mean_return, min(_RETURNS, monitor.episodes)
+        if self._evaluations.decides and last:
+            reached, episodes = last[0].mean_return, len(last[0].returns)
+        assert wanted is not None
+        client, run = self._hives.started[0]
+        with suppress(HiveError, TimeoutError, CancelledError):  # its end says so, too
+            report = GoalReport(wanted, reached, episodes)
+            client.note_goal(run.id, report).result(_NOTED_WITHIN)
+            monitor.hear()
+
+    def _notify(self, notice: RunNotice) -> None:
+        """Send a notice of the hive to those who are away."""
+        run = self._hives.started[0][1]
+        page, hive = self._hives.page.partition("#")[0], self.options.hive
+        if not self.options.grant().is_embedded:
+            page = Address.parse(hive).url
+        named = run.id, run.name, run.game
+        self._notifier.tell(notice_of(named, notice.kind, notice.text, notice.at, page))
 
     def _stop_actors(self) -> None:
         """Let the other workers deliver their last rows and end. Does not wait for them."""
@@ -640,6 +694,7 @@ class GuestTrainer(Closing):
             statistics=self._runner.statistics,
             learner_ends=outcome.learner_ends,
             learner_end=outcome.learner_end,
+            notices=tuple(monitor.notices),
         )
 
 

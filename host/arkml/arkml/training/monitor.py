@@ -32,6 +32,7 @@ from arkml.training.results import (
     TRAINING_RETURN,
     Evaluation,
     ProgressFunction,
+    RunNotice,
     TrainingProgress,
     WorkerProgress,
 )
@@ -53,6 +54,9 @@ _DENIED = (401, 403)
 """Statuses of a hive whose token was revoked, or has expired."""
 _ABSENT = 404
 _LOST = 5.0  # seconds that a guest gets to join its run again after its session has failed
+_SAID_ELSEWHERE = ("restarted", "aborted", "goal")
+"""Notices that are no warnings: the monitor has found them itself, or they are the end."""
+
 _ENDING = 0.5  # seconds that the thread gets to end
 
 
@@ -68,8 +72,9 @@ class RunMonitor(Closing):
     `is_stopped` says that `progress` returned False. `evaluations` and `warnings` are all so far.
 
     `is_own_end` returns whether the guest itself has stopped the run; if anything else stops it,
-    the training fails. `session_failure` returns why the guest's session takes no more rows, empty
-    if it does: the hive is then asked at once, and a guest that does not rejoin ends its training.
+    the training fails. `notices` are those of the hive about the run, and `on_notice` is called
+    with each. `session_failure` returns why the guest's session takes no more rows, empty if it
+    does: the hive is then asked at once, and a guest that does not rejoin ends its training.
     `workers` returns the states of the rollout workers, given the frames of worker 0.
     """
 
@@ -87,6 +92,8 @@ class RunMonitor(Closing):
         self.is_stopped = False
         self.learner_end = ""
         self.warnings: list[str] = []
+        self.notices: list[RunNotice] = []
+        self.on_notice: Callable[[RunNotice], object] = lambda _: None
         self.is_own_end: Callable[[], bool] = lambda: False
         self.session_failure: Callable[[], str] = lambda: ""
         self.workers: Callable[[int], tuple[WorkerProgress, ...]] = lambda _: ()
@@ -94,7 +101,8 @@ class RunMonitor(Closing):
         self._on_run: Callable[[RunInfo], None] | None = on_run
         self._progress = progress
         self.evaluations: list[Evaluation] = []
-        self._reported = self._reported_evaluations = 0  # of them, and of the warnings
+        self._reported = self._reported_evaluations = self._reported_notices = 0
+        self._heard: int | None = None  # the time of the last event
         self._is_quiet = True
         self._lost_since: float | None = None
         self._began = time.monotonic()
@@ -224,6 +232,8 @@ class RunMonitor(Closing):
         self._reported = count
         evaluations = tuple(self.evaluations[self._reported_evaluations :])
         self._reported_evaluations += len(evaluations)
+        notices = tuple(self.notices[self._reported_notices :])
+        self._reported_notices += len(notices)
         evaluated = self.evaluations[-1].mean_return if self.evaluations else None
         runs = self._hives.started
         return TrainingProgress(
@@ -240,6 +250,7 @@ class RunMonitor(Closing):
             warnings=news,
             workers=self.workers(self.frames),
             page=self._hives.page,
+            notices=notices,
         )
 
     def _note_run(self) -> None:
@@ -268,6 +279,29 @@ class RunMonitor(Closing):
         for name, value, step in newest:
             if name in self.curves:
                 self.curves[name][step] = value
+        self.hear()
+
+    def hear(self) -> None:
+        """Fetch the notices of the hive that are new. Raises HiveError, TimeoutError and others."""
+        if not self._hives.started:
+            return
+        client, run = self._hives.started[0]
+        events = client.events(run.id, self._heard or 0).result(_ANSWERED_WITHIN)
+        is_first, self._heard = (
+            self._heard is None,
+            max([self._heard or 0, *(e.at for e in events)]),
+        )
+        if is_first and run.rows:
+            return  # those of the trainings before this one
+        for event in events:
+            if event.about is not None:
+                self._take(RunNotice(event.about, harmless(event.text), event.at))
+
+    def _take(self, notice: RunNotice) -> None:
+        self.notices.append(notice)
+        if notice.kind not in _SAID_ELSEWHERE:
+            self.warnings.append(notice.text)
+        self.on_notice(notice)
 
     def _judge(self, info: RunInfo, before: RunInfo | None) -> None:
         """Warn if the learner of a run has ended; give up a run that is over or aborted."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from arkml.base.short_reprs import short_repr
 from arkml.errors import ArkmlError
 from arkml.guests.counts import Statistics
+from arkml.hive.protocol.page_messages import NoticeKind
 from arkml.hive.protocol.result_messages import EvaluationReport
 
 TrainingEnd = Literal["frames", "minutes", "return", "finished", "stopped", "interrupted", "failed"]
@@ -146,6 +147,23 @@ class WorkerProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class RunNotice:
+    """
+    A notice of the hive about the run of a training.
+
+    Attributes:
+        kind: Kind of the notice, such as "diverging".
+        text: One sentence for people.
+        at: Its time by the hive's clock, in nanoseconds since the Unix epoch.
+
+    """
+
+    kind: NoticeKind
+    text: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingProgress:
     """
     The state of a training.
@@ -165,6 +183,7 @@ class TrainingProgress:
             died.
         workers: The rollout workers, empty without `actors`.
         page: Link to the page of the training, empty without one.
+        notices: Notices of the hive since the previous call, whose sentences are also `warnings`.
 
     """
 
@@ -183,6 +202,7 @@ class TrainingProgress:
     warnings: tuple[str, ...]
     workers: tuple[WorkerProgress, ...] = ()
     page: str = ""
+    notices: tuple[RunNotice, ...] = ()
 
 
 ProgressFunction = Callable[[TrainingProgress], object]
@@ -278,7 +298,8 @@ class TrainingResult:
     without `actors`. `statistics`
     are the counts of the guests of this host; its `refusals` has refused pushes and submits.
     `learner_ends` learners ended by themselves and were replaced; `learner_end` is the reason of
-    the last end.
+    the last end. `notices` are those of the hive about the run: trouble that it has seen, whose
+    sentences are also `warnings`, and that the goal was reached.
     """
 
     __repr__ = short_repr
@@ -307,6 +328,7 @@ class TrainingResult:
     statistics: Statistics = field(default_factory=Statistics)
     learner_ends: int = 0
     learner_end: str = ""
+    notices: tuple[RunNotice, ...] = ()
 
     @property
     def health(self) -> tuple[str, ...]:

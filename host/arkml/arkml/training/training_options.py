@@ -16,6 +16,7 @@ from arkml.base.host_names import is_loopback
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 from arkml.hive.address import Address
+from arkml.hive.notifier import NotifyOptions
 from arkml.hive.protocol.result_messages import MAX_EPISODES
 from arkml.hive.protocol.worker_jobs import environment_seed
 from arkml.limits import (
@@ -111,6 +112,7 @@ class TrainingOptions:
         watch: File of the module, which is reloaded whenever it has changed, or None.
         keep_module: True lets the hive keep a copy of the module, so that people who look at the
             run can watch its policies play; None does so with an embedded hive only.
+        notify: Receivers of the notices about the run.
         trace_every: Number of evaluations of which the first is recorded in a trace, None for none.
 
     """
@@ -144,6 +146,7 @@ class TrainingOptions:
     watch: Path | None = None
     trace_every: int | None = None
     keep_module: bool | None = None
+    notify: NotifyOptions = field(default_factory=NotifyOptions)
 
     def __post_init__(self) -> None:
         """Raise UsageError for an invalid value, such as an `fps` of 0, or an invalid address."""
