@@ -138,7 +138,7 @@ class FakeLearner:
                     self.committed = place
                     self.n_opts += 1
                     self.publish()
-                    self.send("metrics", points=[["rollout/ep_rew_mean", self.n_opts, 1.5]])
+                    self.send("metrics", points=self.points())
                 self.progress()
             case "version" if self.n_opts:
                 self.send("candidate", version=message["version"])
@@ -158,6 +158,12 @@ class FakeLearner:
                 self.wait_for("stop")
                 self.checkpoint()
                 sys.exit(0)
+
+    def points(self):
+        points = [["rollout/ep_rew_mean", self.n_opts, 1.5]]
+        if self.misbehavior == "sends nan":
+            points.append(["train/critic_loss", self.n_opts, float("nan")])
+        return points
 
     def audit(self):
         from arkml.hive.protocol.audit import checksum, row_hashes

@@ -5,6 +5,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.benchmarks.watched_runs import KEPT, METRICS, RUNS
 
 from arkml.hive.protocol.page_messages import GoalReport
@@ -187,3 +189,21 @@ def test_each_restart_is_an_event_and_the_first_of_ten_minutes_a_notice(watched)
     assert [one.about for one in history.entries] == ["restarted"] * 3
     assert told.entries == [("restarted", "the learner ended, another one starts: killed\\x1b[2J")]
     assert watch.counts == {"restarted": 3}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1 << 62),
+            st.dictionaries(st.sampled_from(sorted(METRICS)), st.floats()),
+        ),
+        max_size=80,
+    ),
+    st.floats(),
+)
+def test_no_numbers_of_a_learner_break_the_rules(reports, goal):
+    findings = Findings(SETTINGS)
+    findings.set_goal(goal)
+    for rows, values in reports:
+        for one in findings.look(Sample(rows, rows, values)):
+            assert one.text
