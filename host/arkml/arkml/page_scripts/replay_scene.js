@@ -88,6 +88,11 @@ export class ReplayScenes {
     for (let index = 0; index < document.frames.length; index += 1) this.at(index);
   }
 
+  /** The number of agents that have appeared, each with a color of its own. */
+  get agents() {
+    return this.#colors.size;
+  }
+
   /** Return whether any frame has rows of agents. */
   get hasAgents() {
     return this.#colors.size > 0;

@@ -99,9 +99,7 @@ class Player:
         """Kill the process, and wait for that. Safe to call twice."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        await self._process.wait()
+        await self._process.communicate()  # reads what is left, so that its pipes are closed
 
 
 class Watch:

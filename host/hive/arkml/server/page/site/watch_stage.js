@@ -9,6 +9,7 @@ import { AgentTable } from "./shared/replay_view.js";
 import { ValuePanel } from "./shared/values.js";
 
 const TABLE_EVERY = 200; // milliseconds between two drawings of the table
+const MOST_AGENTS = 4_096; // that have appeared, after which colors begin anew
 
 /** Return a value of JSON whose texts are harmless: a guest has written some of them. */
 function harmlessIn(value) {
@@ -107,6 +108,7 @@ export class WatchStage {
 
   #begin({ version, behaviors, notes }) {
     this.version = version;
+    this.behaviors = behaviors;
     this.#scenes = new ReplayScenes({ behaviors, frames: [] });
     this.plane.clear();
     setText(this.title, `Version ${whole(version)}`);
@@ -119,6 +121,10 @@ export class WatchStage {
     if (!this.#scenes) return;
     for (const submit of frame.submits) {
       submit.agents = submit.agents.map(harmless);
+    }
+    if (this.#scenes.agents > MOST_AGENTS) {
+      this.#scenes = new ReplayScenes({ behaviors: this.behaviors, frames: [] });
+      this.plane.clearTrails();
     }
     this.#scene = this.#scenes.of(frame);
     this.element.dataset.frame = String(frame.frame);
