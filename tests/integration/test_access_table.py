@@ -62,6 +62,10 @@ TABLE = {
     ("POST", "/v1/runs/{run_id}/events"): {ACT, ADMIN},
     ("POST", "/v1/runs/{run_id}/goal"): {ACT, ADMIN},
     ("POST", "/v1/runs/{run_id}/checkpoints"): {ACT, ADMIN},
+    ("POST", "/v1/runs/{run_id}/guest"): {ACT, ADMIN},
+    ("GET", "/v1/runs/{run_id}/versions"): TRAINS,
+    ("GET", "/v1/runs/{run_id}/watch"): TRAINS,  # act: its own
+    ("POST", "/v1/runs/{run_id}/recordings"): {ACT, ADMIN},
     ("POST", "/v1/sessions/{sid}/rows"): {ACT, ADMIN, WORKER},
     ("POST", "/v1/sessions/{sid}/beat"): {ACT, ADMIN, WORKER},
     ("POST", "/v1/sessions/{sid}/leave"): {ACT, ADMIN, WORKER},
@@ -162,6 +166,8 @@ def call_for(method, path, run_id, sid):
         "/v1/runs/{run_id}/evaluations": {"version": 1, "returns": [1.0], "lengths": [1]},
         "/v1/runs/{run_id}/evaluations/begin": {"version": 1},
         "/v1/runs/{run_id}/goal": {"wanted": 1.0},
+        "/v1/runs/{run_id}/guest": {"module": "0" * 64, "name": "a.wasm", "behavior": "a"},
+        "/v1/runs/{run_id}/recordings": {"version": "1"},
         "/v1/runs/{run_id}/events": {"before": "0" * 64, "after": "1" * 64, "state": "kept"},
     }.get(path, {})  # fmt: skip
     return url, {"json": body} if body else {"headers": {"content-type": "application/json"}}
@@ -221,6 +227,9 @@ OWN = [
     ("POST", "/v1/runs/{run_id}/stop", None),
     ("POST", "/v1/runs/{run_id}/checkpoints", None),
     ("PATCH", "/v1/runs/{run_id}", None),
+    ("POST", "/v1/runs/{run_id}/guest", {"module": "0" * 64, "name": "a", "behavior": "a"}),
+    ("POST", "/v1/runs/{run_id}/recordings", {"version": "1"}),
+    ("GET", "/v1/runs/{run_id}/watch", {}),
     ("DELETE", "/v1/runs/{run_id}", None),
     ("DELETE", "/v1/runs/{run_id}?force=1", None),
     ("POST", "/v1/sessions/{sid}/leave", {"stop": True}),

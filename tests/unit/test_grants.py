@@ -40,6 +40,7 @@ def test_a_grant_of_wasi_takes_texts_and_directories(name, value):
         ("shared", 5),
         ("resume", "x"),
         ("upload_modules", None),
+        ("keep_module", "yes"),
         ("settings", 5),
         ("expect_run", "a run"),
         ("page", -1),

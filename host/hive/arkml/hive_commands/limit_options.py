@@ -65,6 +65,14 @@ SessionHours = Annotated[
         help="Forget a session that was silent for that long.",
     ),
 ]
+Watches = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        parser=whole_number("--watches", 0, 1_024),
+        help="Versions that people watch or record at one time, each in a process; 0: none.",
+    ),
+]
 HeaderTimeout = Annotated[
     float,
     typer.Option(

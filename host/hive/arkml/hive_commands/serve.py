@@ -25,6 +25,7 @@ from arkml.hive_commands.limit_options import (
     MaxSessions,
     MaxSessionsARun,
     SessionHours,
+    Watches,
     server_limits,
 )
 from arkml.hive_commands.tls_options import PublicUrl, TlsCert, TlsKey, TrustedProxy
@@ -108,6 +109,7 @@ def serve(
     max_sessions: MaxSessions = 1_024,
     max_sessions_a_run: MaxSessionsARun = 256,
     session_hours: SessionHours = 24.0,
+    watches: Watches = 4,
     header_timeout: HeaderTimeout = 10.0,
     body_timeout: BodyTimeout = 30.0,
     log_format: Annotated[
@@ -127,7 +129,8 @@ def serve(
     options is given.
 
     With --workers guests that ask for remote workers get them, if their host uploads their module:
-    the hive then runs modules of others, in processes without WASI and network.
+    the hive then runs modules of others, in processes without WASI and network. So it does, up to
+    --watches of them, for people who watch a run whose host has the hive keep its guest.
 
     A request beyond a limit is refused with a sentence (429, 503 or 507), and clients try again;
     runs beyond --max-learners and --max-memory wait, in order.
@@ -146,7 +149,7 @@ def serve(
         require_hive()
         _start_logs(log_format, debug=debug)
         from arkml.hive.notifier import NotifyOptions
-        from arkml.server.serve_options import ServeOptions, Timeouts
+        from arkml.server.serve_options import ServeOptions, Timeouts, WatchOptions
 
         notices = NotifyOptions(tuple(notify or ()), notify_command or "")
         return _serve(
@@ -163,6 +166,7 @@ def serve(
                 device=device,
                 timeouts=Timeouts(idle_stop=idle_stop),
                 workers=allowed,
+                watches=WatchOptions(watches),
                 limits=limits,
                 notify=notices,
             ),
