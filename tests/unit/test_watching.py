@@ -10,7 +10,7 @@ from arkml.batches import ROW, Batch
 from arkml.errors import GuestTrap
 from arkml.hive.protocol.watch_messages import GuestReport, PlayerJob
 from arkml.server.serve_options import WatchOptions
-from arkml.server.watch_player import Watch
+from arkml.server.watch_player import WatchedVersion
 from arkml.watching.frames import WatchedFrames
 from arkml.watching.pace import BYTES_PER_SECOND, SHARE, WatchPace
 from arkml.watching.player import ending_of
@@ -155,7 +155,7 @@ def player(tmp_path, monkeypatch):
 
 
 def watch_of(options, ended=lambda _: None):
-    return Watch(options, JOB, b"", b"", is_kept=lambda: True, ended=ended)
+    return WatchedVersion(options, JOB, b"", b"", is_kept=lambda: True, ended=ended)
 
 
 def events_in(chunks):

@@ -100,7 +100,7 @@ class EpisodeReturns:
         return before
 
 
-class RowColumns(NamedTuple):
+class _Columns(NamedTuple):
     """
     The features of a row, as they are packed.
 
@@ -123,7 +123,7 @@ class RowMeanings:
         self.behaviors: list[ShownBehavior] = []
         self.notes: list[str] = []
         self._known: dict[tuple[bool, int, int], int] = {}
-        self._columns: list[RowColumns] = []
+        self._columns: list[_Columns] = []
         self._sources = [(KEY, given)]
         try:
             self._sources.append((SECTION, behaviors_in(section)))
@@ -140,7 +140,7 @@ class RowMeanings:
             self._columns.append(_columns_of(behavior.observations, num_actions))
         return self._known.get(key)
 
-    def columns(self, behavior: int) -> RowColumns:
+    def columns(self, behavior: int) -> _Columns:
         """Return how a row is packed, by the index of its meaning."""
         return self._columns[behavior]
 
@@ -231,7 +231,7 @@ def _declared(
     )  # fmt: skip
 
 
-def _columns_of(parts: Sequence[ShownPart], num_actions: int) -> RowColumns:
+def _columns_of(parts: Sequence[ShownPart], num_actions: int) -> _Columns:
     """Return how rows with these parts are packed."""
     ends = np.cumsum([math.prod(part.shape) for part in parts]).tolist()
     images = [
@@ -244,7 +244,7 @@ def _columns_of(parts: Sequence[ShownPart], num_actions: int) -> RowColumns:
         is_number[image] = False
     numbers = np.flatnonzero(is_number)
     pixels = len(is_number) - len(numbers)
-    return RowColumns(numbers, images, len(numbers) + num_actions + 4 + -(-pixels // _PIXELS))
+    return _Columns(numbers, images, len(numbers) + num_actions + 4 + -(-pixels // _PIXELS))
 
 
 def _finite(bounds: Sequence[float]) -> list[float | None]:

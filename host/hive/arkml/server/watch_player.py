@@ -29,7 +29,7 @@ class PlayerEnded(Exception):
     """The end of a player, in one sentence."""
 
 
-class Player:
+class PlayerProcess:
     """
     A process that plays one version, killed with all that it has started.
 
@@ -45,7 +45,7 @@ class Player:
     @classmethod
     async def start(
         cls, options: WatchOptions, job: PlayerJob, module: bytes, policy: bytes
-    ) -> Player:
+    ) -> PlayerProcess:
         """Start a process with a job. Raises PlayerEnded."""
         try:
             process = await asyncio.create_subprocess_exec(
@@ -102,7 +102,7 @@ class Player:
         await self._process.communicate()  # reads what is left, so that its pipes are closed
 
 
-class Watch:
+class WatchedVersion:
     """
     A version that is watched: one player, and the streams of all who watch it.
 
@@ -119,7 +119,7 @@ class Watch:
         policy: bytes,
         *,
         is_kept: Callable[[], bool],
-        ended: Callable[[Watch], None],
+        ended: Callable[[WatchedVersion], None],
     ) -> None:
         self._options = options
         self._job = job
@@ -135,7 +135,7 @@ class Watch:
         self._looked = 0.0
         self._leaving: asyncio.TimerHandle | None = None
         self._reason = "nobody watches any more"
-        self._player: Player | None = None
+        self._player: PlayerProcess | None = None
         self._playing = asyncio.create_task(self._play())
 
     @property
@@ -193,7 +193,9 @@ class Watch:
 
     async def _play(self) -> None:
         try:
-            self._player = player = await Player.start(self._options, self._job, *self._files)
+            self._player = player = await PlayerProcess.start(
+                self._options, self._job, *self._files
+            )
             self._files = b"", b""
             try:
                 while await self._take(*await player.read()):

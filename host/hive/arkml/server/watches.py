@@ -11,7 +11,7 @@ from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.replay_messages import ReplayReport
 from arkml.hive.protocol.watch_messages import GuestReport, PlayerJob, WatchEnd
 from arkml.server.serve_options import WatchOptions
-from arkml.server.watch_player import Player, PlayerEnded, Watch
+from arkml.server.watch_player import PlayerProcess, PlayerEnded, WatchedVersion
 
 _ENDS = "the hive ends"
 
@@ -48,7 +48,7 @@ class Watches:
 
     def __init__(self, options: WatchOptions) -> None:
         self.options = options
-        self._watches: dict[tuple[str, int, int], Watch] = {}
+        self._watches: dict[tuple[str, int, int], WatchedVersion] = {}
         self._recordings: dict[tuple[str, int], asyncio.Task[ReplayReport]] = {}
 
     @property
@@ -62,20 +62,20 @@ class Watches:
         if not self.options.total:
             raise HiveRefused(OFF, 503)
 
-    def running(self, run_id: str, number: int, seed: int) -> Watch | None:
+    def running(self, run_id: str, number: int, seed: int) -> WatchedVersion | None:
         """Return what is watched already, None without it."""
         watch = self._watches.get((run_id, number, seed))
         if watch is not None:
             watch.expect()
         return watch
 
-    def watch(self, version: PlayedVersion, seed: int) -> Watch:
+    def watch(self, version: PlayedVersion, seed: int) -> WatchedVersion:
         """Return the watch of a version, a new one if nobody watches it. Raises HiveRefused."""
         if (watch := self.running(version.run_id, version.number, seed)) is not None:
             return watch
         self._require_room()
         key = version.run_id, version.number, seed
-        watch = self._watches[key] = Watch(
+        watch = self._watches[key] = WatchedVersion(
             self.options,
             version.job(seed),
             version.module,
@@ -116,7 +116,7 @@ class Watches:
         await self._end(list(self._watches.values()), list(self._recordings.values()), _ENDS)
 
     async def _end(
-        self, watches: list[Watch], tasks: list[asyncio.Task[ReplayReport]], reason: str
+        self, watches: list[WatchedVersion], tasks: list[asyncio.Task[ReplayReport]], reason: str
     ) -> None:
         for task in tasks:
             task.cancel()
@@ -133,7 +133,7 @@ class Watches:
                 429,
             )
 
-    def _forget(self, key: tuple[str, int, int], watch: Watch) -> None:
+    def _forget(self, key: tuple[str, int, int], watch: WatchedVersion) -> None:
         if self._watches.get(key) is watch:
             del self._watches[key]
 
@@ -142,7 +142,7 @@ class Watches:
         seconds = self.options.record
         try:
             job = version.job(records=True)
-            player = await Player.start(self.options, job, version.module, version.policy)
+            player = await PlayerProcess.start(self.options, job, version.module, version.policy)
             try:
                 async with asyncio.timeout(seconds):
                     while True:

@@ -70,8 +70,8 @@ export class VersionStrip {
     const points = CURVES.map((name) => this.pointsOf(name)).find((one) => one.length > 1) ?? [];
     const times = [...points.map((point) => point[2]), ...this.#versions.map(({ at }) => at)];
     const [from, to] = [Math.min(...times), Math.max(...times)];
-    this.#extent = [from, Math.max(to, from + 1)];
-    const across = (at) => ((at - from) / (this.#extent[1] - from)) * WIDTH;
+    this.#extent = [from, to];
+    const across = (at) => ((at - from) / (to - from || 1)) * WIDTH; // a run may have one version
     const values = points.map((point) => point[1]).filter(Number.isFinite);
     const [low, high] = [Math.min(...values), Math.max(...values)];
     const up = (value) => HEIGHT - 14 - ((value - low) / (high - low || 1)) * (HEIGHT - 22);
