@@ -123,6 +123,13 @@ def answers_of(service):
     yield module, "head", service.http.head(known)
     yield module, "get", service.get(known)
     yield module, "get", service.get("/modules/0")
+    guest = {"module": hashlib.sha256(EMPTY).hexdigest(), "name": "a.wasm", "behavior": "run"}
+    yield f"{run}/guest", "post", service.post(f"{at}/guest", guest)
+    yield f"{run}/guest", "post", service.post(f"{at}/guest", {**guest, "module": "x"})
+    yield f"{run}/versions", "get", service.get(f"{at}/versions")
+    yield f"{run}/watch", "get", service.get(f"{at}/watch?version=1")  # which has no frames
+    yield f"{run}/watch", "get", service.get(f"{at}/watch?version=99")
+    yield f"{run}/recordings", "post", service.post(f"{at}/recordings", {"version": "99"})
     yield f"{run}/checkpoints", "post", service.post(f"{at}/checkpoints")
     yield f"{run}/checkpoints", "get", service.get(f"{at}/checkpoints")
     yield f"{run}/memory", "get", service.get(f"{at}/memory")

@@ -68,6 +68,7 @@ from arkml.hive.upload import DemonstrationUpload
 T = TypeVar("T")
 
 _NOT_TAKEN = 503  # the answer, without a sentence, of a hive that takes no modules
+_USES = {True: ("starts no remote workers", "--workers"), False: ("plays no versions", "--watches")}
 _WASM = {"content-type": "application/wasm"}
 _ENDING = 5.0  # seconds that the thread gets to end
 
@@ -243,12 +244,12 @@ class HiveClient(Closing):
 
     def upload_module(self, sha256: str, data: bytes) -> Future[None]:
         """
-        Give the hive a module, unless it has it.
+        Give the hive a module for rollout workers, unless it has it.
 
         `sha256` is the SHA-256 of `data`, in lower hex. The future raises HiveRefused if the hive
         takes no modules, or not this one.
         """
-        return self._start(self._upload_module(sha256, data))
+        return self._start(self._upload_module(sha256, data, for_workers=True))
 
     def keep_guest(self, run_id: str, report: GuestReport, data: bytes) -> Future[GuestReport]:
         """
@@ -259,7 +260,7 @@ class HiveClient(Closing):
         """
 
         async def keep() -> GuestReport:
-            await self._upload_module(report.module, data)
+            await self._upload_module(report.module, data, for_workers=False)
             path = _path(run_id, "guest")
             return read(await self._transport.ask("POST", path, body=report), GuestReport)
 
@@ -329,16 +330,15 @@ class HiveClient(Closing):
             watch = self._presence.watch(lambda: bool(self._sessions))
             self._watching = asyncio.ensure_future(watch)
 
-    async def _upload_module(self, sha256: str, data: bytes) -> None:
+    async def _upload_module(self, sha256: str, data: bytes, *, for_workers: bool) -> None:
         path = f"/modules/{sha256}"
-        known = await self._transport.send("HEAD", path)
+        known = await self._transport.send("HEAD", f"{path}?for_workers={for_workers:d}")
         if known.status_code < 400:
             return
         if known.status_code == _NOT_TAKEN:
+            played, option = _USES[for_workers]
             raise HiveRefused(
-                "the hive plays no guests, and takes no modules: arkml hive serve --watches N and"
-                " --workers N allow them",
-                _NOT_TAKEN,
+                f"the hive {played}: arkml hive serve {option} N allows it", _NOT_TAKEN
             )
         answer = await self._transport.send("PUT", path, content=data, headers=_WASM)
         if answer.status_code >= 400:

@@ -1,4 +1,4 @@
-"""Routes of the modules that rollout workers run: upload one, ask for it, and fetch it."""
+"""Routes of the modules that workers and players run: upload one, ask for it, and fetch it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope
 
+from arkml.errors import HiveRefused
+from arkml.hive.protocol.runs import ModuleQuery
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import AccessRole, caller_in
 from arkml.server.bodies import BodyRoute, declared_size
@@ -30,12 +32,15 @@ class ModuleUploads(BodyRoute):
         return reply(kept, 201 if kept.created else 200)
 
 
-async def _has(call: HiveCall, _: Nothing) -> Response:
+async def _has(call: HiveCall, query: ModuleQuery) -> Response:
     """
     Say that a module was uploaded.
 
-    404 if it was not, 503 if this hive takes none.
+    404 if it was not, 503 if this hive takes none, or none for rollout workers where it is for
+    these: a module is not sent to a hive that has no use for it.
     """
+    if query.for_workers and not call.hive.options.workers.total:
+        raise HiveRefused("this hive starts no remote workers", 503)
     call.hive.modules.path(call.key)
     return Response()
 
@@ -47,6 +52,6 @@ async def _fetch(call: HiveCall, _: Nothing) -> Response:
 
 MODULE_OPERATIONS: tuple[Operation[Any], ...] = (
     # Before GET, which Starlette answers HEAD by, too.
-    Operation("HEAD", MODULE_PATH, Nothing, WASM, _has, worker=_has, enough=AccessRole.ACT),
+    Operation("HEAD", MODULE_PATH, ModuleQuery, WASM, _has, worker=_has, enough=AccessRole.ACT),
     Operation("GET", MODULE_PATH, Nothing, WASM, _fetch, worker=_fetch, enough=AccessRole.ACT),
 )

@@ -68,11 +68,6 @@ class PlayerProcess:
             raise
         return player
 
-    @property
-    def pid(self) -> int:
-        """The id of the process."""
-        return self._process.pid
-
     async def read(self) -> tuple[bytes, bytes]:
         """Return the next line, a kind and JSON. Raises PlayerEnded with the reason at its end."""
         assert self._process.stdout is not None
@@ -131,22 +126,17 @@ class WatchedVersion:
         self._has_lost = False
         self._is_over = False
         self._streams = 0
+        self._was_watched = False
         self._changed = asyncio.Event()
         self._looked = 0.0
         self._leaving: asyncio.TimerHandle | None = None
         self._reason = "nobody watches any more"
-        self._player: PlayerProcess | None = None
         self._playing = asyncio.create_task(self._play())
 
     @property
-    def watchers(self) -> int:
-        """The number of streams."""
-        return self._streams
-
-    @property
-    def pid(self) -> int | None:
-        """The id of the player's process, None before it has started."""
-        return None if self._player is None else self._player.pid
+    def is_left(self) -> bool:
+        """True once all who have watched it have left."""
+        return self._was_watched and not self._streams
 
     def expect(self) -> None:
         """Go on for `linger` seconds without a stream: one is about to begin."""
@@ -158,6 +148,7 @@ class WatchedVersion:
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yield events from the first one on, with the newest frame of those there are."""
         self._streams += 1
+        self._was_watched = True
         said = frames = 0
         try:
             while True:
@@ -193,9 +184,7 @@ class WatchedVersion:
 
     async def _play(self) -> None:
         try:
-            self._player = player = await PlayerProcess.start(
-                self._options, self._job, *self._files
-            )
+            player = await PlayerProcess.start(self._options, self._job, *self._files)
             self._files = b"", b""
             try:
                 while await self._take(*await player.read()):

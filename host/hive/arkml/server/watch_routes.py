@@ -74,7 +74,7 @@ async def _watch(call: HiveCall, query: WatchQuery) -> Response:
     number, policy = await _policy_of(run, query.version)
     watch = watches.running(run.document.id, number, query.seed)
     if watch is None:
-        watch = watches.watch(await _played(run, number, policy), query.seed)
+        watch = await watches.watch(await _played(run, number, policy), query.seed)
     return EventStream(watch.stream)
 
 

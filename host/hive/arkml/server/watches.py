@@ -11,7 +11,7 @@ from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.replay_messages import ReplayReport
 from arkml.hive.protocol.watch_messages import GuestReport, PlayerJob, WatchEnd
 from arkml.server.serve_options import WatchOptions
-from arkml.server.watch_player import PlayerProcess, PlayerEnded, WatchedVersion
+from arkml.server.watch_player import PlayerEnded, PlayerProcess, WatchedVersion
 
 _ENDS = "the hive ends"
 
@@ -69,11 +69,12 @@ class Watches:
             watch.expect()
         return watch
 
-    def watch(self, version: PlayedVersion, seed: int) -> WatchedVersion:
+    async def watch(self, version: PlayedVersion, seed: int) -> WatchedVersion:
         """Return the watch of a version, a new one if nobody watches it. Raises HiveRefused."""
+        if self.running(version.run_id, version.number, seed) is None:
+            await self._make_room()
         if (watch := self.running(version.run_id, version.number, seed)) is not None:
             return watch
-        self._require_room()
         key = version.run_id, version.number, seed
         watch = self._watches[key] = WatchedVersion(
             self.options,
@@ -94,9 +95,10 @@ class Watches:
         no room for a player, or it fails.
         """
         key = version.run_id, version.number
+        if key not in self._recordings:
+            await self._make_room()
         task = self._recordings.get(key)
         if task is None:
-            self._require_room()
             task = self._recordings[key] = asyncio.create_task(self._record(version))
         done, _ = await asyncio.wait([task], timeout=seconds)
         if not done:
@@ -123,15 +125,18 @@ class Watches:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(watch.end(reason) for watch in watches))
 
-    def _require_room(self) -> None:
-        self.require_allowed()
+    async def _make_room(self) -> None:
+        """End players that linger where there would be too many. Raises HiveRefused."""
         total = self.options.total
-        if self.players >= total:
-            raise HiveRefused(
-                f"{total} versions are watched or recorded on this hive, as many as it plays at one"
-                " time (--watches): stop watching one, or try again later",
-                429,
-            )
+        while self.players >= total:
+            left = next((one for one in self._watches.values() if one.is_left), None)
+            if left is None:
+                raise HiveRefused(
+                    f"{total} versions are watched or recorded on this hive, as many as it plays at"
+                    " one time (--watches): stop watching one, or try again later",
+                    429,
+                )
+            await left.end("another version is watched")
 
     def _forget(self, key: tuple[str, int, int], watch: WatchedVersion) -> None:
         if self._watches.get(key) is watch:

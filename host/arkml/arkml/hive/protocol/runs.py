@@ -365,6 +365,12 @@ class RunDetails(WireStruct, frozen=True):
     origin: RunOrigin | None = None
 
 
+class ModuleQuery(WireStruct, frozen=True):
+    """Parameters of a question for a module; `for_workers` other than 0 is by hosts of workers."""
+
+    for_workers: int = 0
+
+
 class ModuleReply(WireStruct, frozen=True):
     """An uploaded module: its SHA-256 and its bytes; `created` is false if it was there before."""
 

@@ -7,6 +7,7 @@ import { VersionStrip } from "./version_strip.js";
 import { WatchStage } from "./watch_stage.js";
 
 const EVERY = 10_000; // milliseconds between two looks at the versions of a panel in view
+const RESTS = 300; // milliseconds without another choice, after which it is watched
 const NONE = "none";
 
 /** Return [value, text] of each choice: best, latest, and the kept versions, the newest first. */
@@ -43,6 +44,7 @@ function fill(select, choices) {
 export function watchOf(app, run, recorded) {
   let kept = null;
   let stages = [];
+  let turning = null;
   let isSeen = false;
   const about = element("p", { className: "quiet" }, "…");
   const trouble = element("p", { className: "trouble", role: "alert" });
@@ -63,6 +65,7 @@ export function watchOf(app, run, recorded) {
     strip.show(kept.versions, chosen, stages.map((stage) => numberOf(stage.version ?? NONE, kept)));
   };
   const stop = () => {
+    clearTimeout(turning);
     stages.forEach((stage) => stage.free());
     stages = [];
     shown.replaceChildren();
@@ -78,8 +81,12 @@ export function watchOf(app, run, recorded) {
     setText(watchButton, "Stop watching");
     drawStrip();
   };
-  /** Go on with what is chosen now, where something is watched. */
-  const turned = () => (stages.length ? watch() : drawStrip());
+  /** Go on with what is chosen now, where something is watched, once the slider rests. */
+  const turned = () => {
+    drawStrip();
+    clearTimeout(turning);
+    if (stages.length) turning = setTimeout(watch, RESTS);
+  };
   const watchButton = button("Watch", () => (stages.length ? stop() : watch()));
   const beforeAndAfter = button("Before and after", () => {
     first.select.value = String(kept.versions[0].version);
