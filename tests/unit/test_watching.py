@@ -130,6 +130,10 @@ PLAYERS = {
         time.sleep(0.001)
     """,
     "silent": "time.sleep(9999)",
+    "stuck": """
+    say('beat {}')
+    time.sleep(9999)
+    """,
     "ends": "sys.exit(3)",
     "wrong": "say('shout {}')",
     "large": "say('frame ' + 'x' * (9 << 20))",
@@ -203,6 +207,7 @@ async def test_a_player_goes_on_for_a_moment_after_the_last_watcher_and_for_one_
     ("name", "reason"),
     [
         ("silent", "the guest has not come to the end of a frame for 0.3 s, and was ended"),
+        ("stuck", "the guest has not come to the end of a frame for 0.2 s, and was ended"),
         ("ends", "the player ended with status 3"),
         ("wrong", "the player said what is no line of a player, and was ended"),
         ("large", "the player said more than 8,388,608 bytes at once"),
@@ -210,7 +215,7 @@ async def test_a_player_goes_on_for_a_moment_after_the_last_watcher_and_for_one_
     ],
 )
 async def test_the_end_of_a_player_is_an_event_with_its_reason(player, name, reason):
-    watch = watch_of(player(name, start=0.3 if name == "silent" else 60.0))
+    watch = watch_of(player(name, start=0.3 if name == "silent" else 60.0, hang=0.2))
 
     events = events_in([chunk async for chunk in watch.stream()])
     await asyncio.wait([watch._playing])

@@ -11,12 +11,9 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, Callable
 from typing import get_args
 
-from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.watch_messages import MOST_LINE, PlayerJob, WatchEnd, WatchLineKind
 from arkml.server.serve_options import WatchOptions
 from arkml.workers.process_environment import worker_environment
-
-_log = SafeLogger(__name__)
 
 COMMENT_EVERY = 15.0
 """Seconds after which a stream without events has a comment, so that proxies keep it."""

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.replay_messages import ReplayReport
 from arkml.hive.protocol.watch_messages import GuestReport, PlayerJob, WatchEnd
 from arkml.server.serve_options import WatchOptions
 from arkml.server.watch_player import PlayerEnded, PlayerProcess, WatchedVersion
+
+_log = SafeLogger(__name__)
 
 _ENDS = "the hive ends"
 
@@ -76,6 +79,8 @@ class Watches:
         if (watch := self.running(version.run_id, version.number, seed)) is not None:
             return watch
         key = version.run_id, version.number, seed
+        text = "version %d of run %s is watched, from seed %d"
+        _log.info(text, version.number, version.run_id, seed)
         watch = self._watches[key] = WatchedVersion(
             self.options,
             version.job(seed),
@@ -141,6 +146,7 @@ class Watches:
     def _forget(self, key: tuple[str, int, int], watch: WatchedVersion) -> None:
         if self._watches.get(key) is watch:
             del self._watches[key]
+            _log.info("version %d of run %s is not watched any more", key[1], key[0])
 
     async def _record(self, version: PlayedVersion) -> ReplayReport:
         """Play one episode; return its replay. Raises HiveRefused."""
