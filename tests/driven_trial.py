@@ -227,13 +227,13 @@ class DrivenTrial:
         self.trial.from_environment(message, self.now)
         return self.collect()
 
-    def observe(self, tick=-1, content=b"o", *, rewards=(), stand_ins=None):
+    def observe(self, tick=-1, content=b"o", *, rewards=(), stand_ins=None, ended=()):
         count = len(self.trial.actors)
         message = observations(count, tick, content)
         if self.trial.hosted is None:
             return self.environment(message)
         offered = [StandIn(b"s", "v")] * count if stand_ins is None else stand_ins
-        self.trial.take_tick(HostedTick(rewards, message.observation_set, offered), self.now)
+        self.trial.take_tick(HostedTick(rewards, message.observation_set, offered, ended), self.now)
         return self.collect()
 
     def play_ahead(self, ticks):

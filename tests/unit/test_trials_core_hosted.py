@@ -392,6 +392,36 @@ def test_a_player_that_is_away_still_observes():
     assert driven.to_actors[0] == ["init a0", *(f"observation {tick} o" for tick in range(5))]
 
 
+@pytest.mark.parametrize(
+    ("player", "ended", "ticks"),
+    [("ann", [0], 1), ("ann", [1], 3), ("ann", [], 3), (None, [0], 3)],
+)
+def test_people_see_how_their_episode_ended_before_the_next_begins(player, ended, ticks):
+    driven = hosted(2, Pacing(rate=10, rest=2))
+    if player is not None:
+        driven.take_over("a0", player)
+    driven.wait(0.1)
+    driven.observe(ended=ended)
+    for _ in range(2):
+        driven.wait(0.1)
+        if len(driven.to_environment) > 2:
+            driven.observe()
+
+    assert len([text for text in driven.to_environment if text.startswith("acted")]) == ticks
+
+
+def test_a_break_ends_after_its_time():
+    driven = hosted(1, Pacing(rate=10, rest=2))
+    driven.take_over("a0", "ann")
+    driven.wait(0.1)
+    driven.observe(ended=[0])
+    driven.wait(2.0)
+    before = len(driven.to_environment)
+    driven.wait(0.1)
+
+    assert len(driven.to_environment) == before + 1
+
+
 def test_a_soft_end_waits_for_the_time_of_the_tick():
     driven = hosted(clients(), TENTHS)
     driven.terminate()
@@ -890,6 +920,8 @@ def test_a_rate_is_a_number_of_ticks_a_second(rate):
 def test_away_is_a_number_of_seconds(away):
     with pytest.raises(TrialError, match="away is"):
         Pacing(away=away)
+    with pytest.raises(TrialError, match="rest is"):
+        Pacing(rest=away)
 
 
 def test_an_action_of_a_megabyte_and_more_costs_a_player_the_place():

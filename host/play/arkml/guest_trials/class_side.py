@@ -17,7 +17,7 @@ from arkml.guest_trials.behavior_actions import ActionRule
 from arkml.guest_trials.guest_trials_options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.slot_messages import ObservationWriter, RewardWriter, allowed_choices
-from arkml.guest_trials.trial_slots import ClassSlots, SlotRows
+from arkml.guest_trials.trial_slots import RUNS_ON, ClassSlots, SlotRows
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
 
 _STATES = np.array([EpisodeState.RUNNING, EpisodeState.INITIAL], np.uint32)
@@ -107,6 +107,15 @@ class ClassSide:
         self.rewards = self._reward_writer.write(rows, decision)
         self.is_waiting = bool(rows.deciding)
         return self._writer.write(rows, decision, allowed)
+
+    @property
+    def ended(self) -> list[int]:
+        """Actors whose episodes ended with the last submit, in a game that people are told of."""
+        rows = self._rows
+        if rows is None or self.actor_class.behavior.spec.game is None:
+            return []
+        slots = [slot for slot, end in enumerate(rows.ends) if end != RUNS_ON]
+        return [self._actors[slot] for slot in (*slots, *rows.finals)]
 
     def absent(self) -> list[bytes]:
         """Return the observation of each slot in a submit of another class."""

@@ -36,6 +36,7 @@ from arkml.trials.wire.guest_pb2 import GuestConfig
 from arkml.trials.wire.players_pb2 import Description
 
 _SHOWN = 6  # names of slots in a sentence
+_REST = 2.0  # seconds after the end of a person's episode, which the page counts down
 
 
 class GuestHosting(Closing):
@@ -109,7 +110,7 @@ class GuestHosting(Closing):
             endpoints = [TrialEndpoint.parse(actor.endpoint) for actor in params.actors]
             has_people = self.options.people or any(one.scheme != LOCAL for one in endpoints)
             rate = self.own_rate if has_people else 0.0
-        return Pacing(rate, self.options.away)
+        return Pacing(rate, self.options.away, _REST)
 
     @property
     def own_rate(self) -> float:

@@ -35,7 +35,8 @@ _CAME = {
 @dataclass(slots=True)
 class TickResult:
     """
-    The outcome of one step of a guest: rewards, answers to messages, observations, stand-ins.
+    The outcome of one step of a guest: rewards, answers to messages, observations, stand-ins, and
+    the actors whose episodes have ended in a game.
 
     `observations` is None if the guest failed; `error` then says why.
     """
@@ -44,6 +45,7 @@ class TickResult:
     answers: list[EnvRunTrialOutput] = field(default_factory=list)
     observations: ObservationSet | None = None
     stand_ins: Sequence[StandIn] = ()
+    ended: list[int] = field(default_factory=list)
     is_last: bool = False
     error: str = ""
 
@@ -239,6 +241,7 @@ class TrialGuest(Closing):
             side = self._side(decision)
             shown[side] = side.take(decision)
             result.rewards.append(side.rewards)
+            result.ended += side.ended
             if side.is_waiting:
                 self._waiting = side
         observed: list[bytes] = []

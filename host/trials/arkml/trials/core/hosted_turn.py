@@ -83,6 +83,7 @@ class HostedTurn:
     Attributes:
         due: Time at which the tick ends or a player is late, in seconds; None if there is none.
         offered: The stand-in actions for the observations that come next, one for each actor.
+        ended: Actors whose episodes end with these observations.
         is_shown: Whether spectators look: each tick is shown, and none is played ahead.
 
     """
@@ -113,6 +114,7 @@ class HostedTurn:
         self._missing: dict[int, float] = {}  # deadlines of the awaited players
         self.due: float | None = None
         self.offered: Sequence[StandIn] = ()
+        self.ended: Sequence[int] = ()
         self.is_shown = False
 
     @property
@@ -137,7 +139,7 @@ class HostedTurn:
             self._observe(index, player, now)
         rate = self._pacing.rate
         if rate:
-            self._paced_at = self.due = max(self._paced_at + 1 / rate, now)
+            self._paced_at = self.due = max(self._paced_at + 1 / rate, now) + self._rest()
             self._is_time = self.due <= now + LATE
         else:
             self._set_due()
@@ -296,6 +298,12 @@ class HostedTurn:
             timeout = actor.params.response_timeout
             away_at = player.silent_since + self._pacing.away
             self._missing[index] = min(now + timeout, away_at) if timeout else away_at
+
+    def _rest(self) -> float:
+        """Return the seconds by which the tick is longer, as an episode of a person has ended."""
+        players = (self._players.get(index) for index in self.ended)
+        has_person = any(one is not None and one.kind == PlayerKind.PERSON for one in players)
+        return self._pacing.rest if has_person else 0.0
 
     def _set_due(self) -> None:
         self.due = min(self._missing.values(), default=None)

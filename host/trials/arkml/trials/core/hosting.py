@@ -60,20 +60,25 @@ class Pacing:
             before, or at once if their observations came later: missed ticks are not made up for.
             At 0 they leave once all players have acted or exceeded their `response_timeout`.
         away: Seconds for which a player's last action is held. After that its stand-in acts.
+        rest: Seconds by which a tick with a rate is longer in which an episode of a person has
+            ended, so that people see how it ended.
 
     Raises:
-        TrialError: `rate` is not in 0 to MOST_RATE, or `away` is negative.
+        TrialError: `rate` is not in 0 to MOST_RATE, or `away` or `rest` is negative.
 
     """
 
     rate: float = 0.0
     away: float = 10.0
+    rest: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.rate) and 0 <= self.rate <= MOST_RATE):
             raise TrialError(f"the tick rate is {self.rate}: 0 to {MOST_RATE:g} ticks a second")
         if not (math.isfinite(self.away) and self.away >= 0):
             raise TrialError(f"away is {self.away}: it takes seconds >= 0")
+        if not (math.isfinite(self.rest) and self.rest >= 0):
+            raise TrialError(f"rest is {self.rest}: it takes seconds >= 0")
 
 
 class ActionNote(StrEnum):
@@ -134,12 +139,14 @@ class HostedTick(NamedTuple):
     A tick of a hosted environment.
 
     `rewards` are for the tick before it, `observations` belong to this tick, and `stand_ins` are
-    the actions that the environment offers for it, one for each actor.
+    the actions that the environment offers for it, one for each actor. `ended` are the indices of
+    actors whose episodes ended with it, as far as people are to see how.
     """
 
     rewards: Sequence[HostedRewards]
     observations: ObservationSet
     stand_ins: Sequence[StandIn] = ()
+    ended: Sequence[int] = ()
 
 
 class HostedTrial(Protocol):

@@ -223,7 +223,7 @@ class Trial:
         hosted = self.hosted
         assert hosted is not None
         self._note_activity(now)
-        hosted.offered = tick.stand_ins
+        hosted.offered, hosted.ended = tick.stand_ins, tick.ended
         try:
             self._observe(tick.observations, tick.rewards)
             if is_ahead:
