@@ -1,11 +1,11 @@
 """
 Pictures of the page for the documentation: python -m tests.browser.screenshots.
 
-Two people play hunters of the guest `chase`, one of them in the dark.
+Two people play hunters by the command of docs/trials.md, one of them in the dark.
 """
 
 import io
-import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,17 +13,13 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 from tests.browser.people import Person
-from tests.browser.served import GUESTS, ROOT, playing
+from tests.browser.served import ROOT, playing
 
-SIZE = {"width": 1180, "height": 780}
+SIZE = {"width": 1180, "height": 1000}
 COLORS = 160  # of a picture, which makes it a third as large
-PARTS = ("to the hare", "velocity", "to the nearest")
-PLACE = {"name": "place", "shape": [2], "low": -1.5, "high": 1.5}
-SPEC = {
-    "observations": [*({"name": name, "shape": [2]} for name in PARTS), PLACE],
-    "actions": {"continuous": 2},
-    "positions": [6, 7],
-}
+COMMAND = re.compile(r"^    arkml trials play (fixtures/\S+) --policy (\S+) --open$", re.MULTILINE)
+SECONDS = 20  # of an episode
+TICKS = 60  # a second, as the guest's own clock has them
 
 
 def take(person, name):
@@ -37,27 +33,27 @@ def take(person, name):
 def main():
     """Take the pictures."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        spec = Path(folder, "spec.json")
-        spec.write_text(json.dumps(SPEC))
+        guest, policy = COMMAND.search((ROOT / "docs/trials.md").read_text()).groups()
         program = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        options = ("--configure-numbers", "4,{seed}", "--spec", spec, "--seed", 5)
-        guest = GUESTS / "c_chase.wasm"
-        with playing(guest, Path(folder, "trials"), *options) as served:
+        options = ("--policy", ROOT / policy, "--tick-rate", TICKS)
+        with playing(ROOT / guest, Path(folder, "trials"), *options) as served:
             ann = Person(browser, served.play, "Ann", viewport=SIZE).plays("chase_0")
             link = served.slot("chase_2")
             bob = Person(browser, link, "Bob", viewport=SIZE, color_scheme="dark")
             bob.plays("chase_2")
+            for _ in range(SECONDS):  # to the end of an episode
+                ann.waits(TICKS)
             for _ in range(2):
-                ann.holds("ArrowLeft", "ArrowUp", ticks=25)
-                bob.holds("ArrowRight", "ArrowDown", ticks=25)
-                ann.holds("ArrowRight", "ArrowDown", ticks=25)
-                bob.holds("ArrowLeft", "ArrowUp", ticks=25)
+                ann.holds("ArrowLeft", "ArrowUp", ticks=75)
+                bob.holds("ArrowRight", "ArrowDown", ticks=75)
+                ann.holds("ArrowRight", "ArrowDown", ticks=75)
+                bob.holds("ArrowLeft", "ArrowUp", ticks=75)
             ann.page.keyboard.down("ArrowRight")
-            ann.waits(8)
+            ann.waits(24)
             take(ann, "trials_play.png")
             bob.page.keyboard.down("ArrowDown")
-            bob.waits(8)
+            bob.waits(24)
             take(bob, "trials_play_dark.png")
         browser.close()
 

@@ -129,7 +129,10 @@ def test_returns_are_those_of_episodes():
     ]
     returns = asked("returns", views)
 
-    assert returns["ended"] == [{"episode": 0, "return": 3}, {"episode": 1, "return": 12}]
+    assert returns["ended"] == [
+        {"episode": 0, "return": 3, "score": 3, "isCut": False},
+        {"episode": 1, "return": 12, "score": 12, "isCut": True},
+    ]
     assert returns["present"] == 16
     assert returns["missed"] == 2
     assert returns["rate"] == 10

@@ -1,5 +1,7 @@
 // The plane in which agents are drawn, by the two values of their observations that are positions.
 
+import { drawMap, fixedPoints, mapOf } from "./plane_map.js";
+
 const MARGIN = 0.07; // of the canvas, beyond the bounds
 const RADIUS = 7; // pixels
 const CROWD = 64; // agents, of which more have no trails, and no names but those of chosen ones
@@ -51,6 +53,7 @@ export class Plane {
   #extents = null;
   #trails = new Map(); // by actor: [{agent, x, y}]
   #places = []; // of what is drawn: [x, y, name], in pixels of CSS
+  #mapped = new Set(); // the classes whose maps the bounds have room for
 
   constructor(canvas) {
     this.#canvas = canvas;
@@ -64,6 +67,7 @@ export class Plane {
   /** Forget what was drawn. */
   clear() {
     this.#extents = null;
+    this.#mapped.clear();
     this.clearTrails();
   }
 
@@ -88,6 +92,11 @@ export class Plane {
     return near[0]?.[1] ?? "";
   }
 
+  /** Return where an actor was drawn, [x, y] in pixels of CSS, undefined if it was not. */
+  placeOf(actorName) {
+    return this.#places.find(([, , name]) => name === actorName)?.slice(0, 2);
+  }
+
   /** Follow the actors of a scene, and draw them; `mine` and `looked` are names. */
   draw(scene, mine, looked) {
     const places = this.follow(scene);
@@ -100,6 +109,7 @@ export class Plane {
     const left = (width - inner) / 2;
     const top = (height - inner) / 2;
     const at = ({ x, y }) => [left + across.place(x) * inner, top + (1 - up.place(y)) * inner];
+    this.#map(context, places, mine || looked, at, ink, height);
     places.sort((one, other) => (one.actor.name === mine) - (other.actor.name === mine));
     const isCrowd = places.length > CROWD;
     const inks = [...Array(INK_COUNT).keys()].map((index) => ink(`--actor-${index}`));
@@ -124,9 +134,27 @@ export class Plane {
     if (!Number.isFinite(x) || !Number.isFinite(y)) return null;
     const { low, high } = boundsOf(actorClass);
     this.#extents ??= actorClass.positions.map((one) => new Extent(low[one], high[one]));
+    if (actorClass.game && !this.#mapped.has(actorClass)) {
+      this.#mapped.add(actorClass);
+      for (const point of fixedPoints(actorClass.game)) this.#reach(point);
+    }
+    this.#reach({ x, y });
+    return { actor, agent: observation.agent, x, y };
+  }
+
+  #reach({ x, y }) {
     this.#extents[0].reach(x);
     this.#extents[1].reach(y);
-    return { actor, agent: observation.agent, x, y };
+  }
+
+  /** Draw the targets and walls of one actor: that by its name, else the first. */
+  #map(context, places, name, at, ink, height) {
+    const shown = places.find(({ actor }) => actor.name === name) ?? places[0];
+    const game = shown?.actor.actorClass.game;
+    if (!game) return;
+    const map = mapOf(game, shown.actor.observation.values, [shown.x, shown.y]);
+    const inks = { wall: ink("--text"), target: ink("--target"), text: ink("--quiet"), paper: ink("--card") };
+    drawMap(context, map, at, inks, height);
   }
 
   #sized() {

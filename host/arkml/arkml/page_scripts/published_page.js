@@ -2,6 +2,7 @@
 
 import { Controls } from "./controls.js";
 import { byId, element, setShown, setText, short } from "./dom.js";
+import { Finish } from "./finish.js";
 import { Inputs } from "./inputs.js";
 import { KernelPolicy } from "./kernel.js";
 import { Plane } from "./plane.js";
@@ -9,6 +10,9 @@ import { fileOf } from "./published_files.js";
 import { Play } from "./published_play.js";
 import { Roster } from "./roster.js";
 import { requireRuntime, RuntimeModel, RuntimePolicy } from "./runtime_policy.js";
+import { ScoreBoard } from "./scores.js";
+import { Sound } from "./sound.js";
+import { Steering } from "./steering.js";
 import { ValuePanel } from "./values.js";
 
 const MOST_LATE = 4; // frames that are made up for at once
@@ -25,6 +29,10 @@ class PublishedPage {
   #inputs = new Inputs(() => {});
   #controls = new Controls(byId("controls"), this.#inputs);
   #plane = new Plane(byId("plane"));
+  #steering = new Steering(byId("plane"), this.#inputs, () => this.#steered());
+  #sound = new Sound(byId("sound"));
+  #finish = new Finish(byId("plane-box"), byId("score-box"));
+  #scores;
   #roster;
   #values = new ValuePanel(byId("values"), byId("absent"));
   #looked = "";
@@ -50,11 +58,12 @@ class PublishedPage {
       who: (actor) => (actor.name === this.#mine ? "person: you" : `policy: ${site.policy.title}`),
       isTaken: () => false,
     });
+    this.#scores = new ScoreBoard(byId("score-box"), site.guest.digest, site.evaluated);
     byId("leave").addEventListener("click", () => this.#leave());
     byId("pause").addEventListener("click", () => this.#pause(!this.#isPaused));
     byId("restart").addEventListener("click", () => void this.begin());
-    byId("plane").addEventListener("click", ({ offsetX, offsetY }) => {
-      const name = this.#plane.at(offsetX, offsetY);
+    byId("plane").addEventListener("click", ({ offsetX, offsetY, pointerType }) => {
+      const name = this.#mine && pointerType === "touch" ? "" : this.#plane.at(offsetX, offsetY);
       if (name) this.#look(name);
     });
     document.addEventListener("visibilitychange", () => {
@@ -70,6 +79,8 @@ class PublishedPage {
     this.#play = null;
     byId("log").replaceChildren();
     this.#plane.clear();
+    this.#scores.clear();
+    this.#finish.clear();
     try {
       const play = await Play.begin(this.#site, this.#parts);
       if (begun !== this.#begun) return;
@@ -87,7 +98,8 @@ class PublishedPage {
   async #tick(now) {
     requestAnimationFrame((next) => this.#tick(next));
     if (this.#play === null) return;
-    if (!this.#isPaused && this.#advanced !== this.#play) await this.#advance(now);
+    if (this.#finish.show(now)) this.#origin = null;
+    else if (!this.#isPaused && this.#advanced !== this.#play) await this.#advance(now);
     this.#draw(now);
   }
 
@@ -102,11 +114,36 @@ class PublishedPage {
       due = 1;
     }
     const started = performance.now();
+    this.#steering.update();
     this.#advanced = play;
-    for (let frame = 0; frame < due && this.#play === play; frame += 1) await this.#frame(play);
+    for (let frame = 0; frame < due && this.#play === play; frame += 1) {
+      await this.#frame(play);
+      if (this.#count(now)) break;
+    }
     if (this.#advanced === play) this.#advanced = null;
     if (due > 0) this.#work += 0.05 * ((performance.now() - started) / due - this.#work);
     this.#inputs.settle(started);
+  }
+
+  /** Take in the scores after a frame; return true if a break begins, since my episode has ended. */
+  #count(now) {
+    const { scene } = this.#play?.stage ?? {};
+    if (!scene) return false;
+    const shown = scene.actor(this.#mine) ?? scene.actor(this.#looked) ?? scene.actors[0];
+    const { end, isBest, isGain } = this.#scores.show(scene, shown, (actor) =>
+      actor.name === this.#mine ? "me" : "policy",
+    );
+    if (end) this.#finish.begin(now, shown.actorClass.game.score, end, isBest);
+    if (end) this.#sound.end(isBest);
+    else if (isGain) this.#sound.tick();
+    return end !== null;
+  }
+
+  /** Return what a finger on the plane steers, null while I play no agent. */
+  #steered() {
+    const actor = this.#play?.stage.scene.actor(this.#mine);
+    if (!actor) return null;
+    return { mapping: actor.actorClass.mapping, place: this.#plane.placeOf(this.#mine) };
   }
 
   async #frame(play) {
@@ -142,6 +179,8 @@ class PublishedPage {
     setShown(byId("more"), more > 0);
     setText(byId("more"), `and ${more} more`);
     if (!scene.actor(this.#looked)) this.#look(scene.actors[0]?.name ?? "");
+    const shown = scene.actor(this.#mine) ?? scene.actor(this.#looked);
+    setText(byId("goal"), shown?.actorClass.game?.goal ?? "");
     setText(byId("tick"), String(play.frames));
     setText(byId("rate"), scene.rate === null ? "–" : scene.rate.toFixed(0));
     setText(byId("work"), `${this.#work.toFixed(1)} ms`);
@@ -166,6 +205,7 @@ class PublishedPage {
     this.#seat();
     this.#look(name);
     this.#notice(`You play ${name}.`);
+    byId("plane-box").scrollIntoView({ block: "nearest" }); // below which a phone has the table
     if (this.#isPaused) this.#pause(false);
   }
 
@@ -187,6 +227,8 @@ class PublishedPage {
     const isPlaying = this.#mine !== "";
     setText(byId("part"), isPlaying ? `you play ${this.#mine}` : "you watch");
     setShown(byId("control-box"), isPlaying);
+    byId("plane").classList.toggle("steers", isPlaying);
+    this.#finish.clear();
     this.#inputs.isEnabled = isPlaying;
     if (!isPlaying) this.#inputs.releaseAll();
     this.#painted = 0;

@@ -8,10 +8,10 @@ import { Scene } from "./scene.js";
 const MOST_ACTORS = 1_024; // that are drawn
 
 /** Return the class of actors that a behavior in the document of a page is. */
-function classOf({ name, observations, low, high, branches, positions }) {
+function classOf({ name, observations, low, high, branches, positions, game = null }) {
   const bounds = { low: low.map((one) => one ?? -Infinity), high: high.map((one) => one ?? Infinity) };
   const parts = observations.map(boundedPart);
-  return { name, observations: parts, ...bounds, branches, positions, mapping: mappingOf({ ...bounds, branches }) };
+  return { name, observations: parts, ...bounds, branches, positions, game, mapping: mappingOf({ ...bounds, branches }) };
 }
 
 /** The places of one session: agents keep theirs until their episodes end. */
@@ -76,7 +76,8 @@ export class Stage {
       const values = session.features.subarray(row * width, (row + 1) * width);
       const allowed = isMine ? session.allowed(row) : [];
       const episode = actor.observation === null ? 0 : actor.observation.episode + Number(isNew);
-      const observation = { agent: id, present: true, episode, end: hasEnded, finalEnd: false, values, allowed };
+      const end = hasEnded ? session.states[row] : 0;
+      const observation = { agent: id, present: true, episode, end, finalEnd: 0, values, allowed };
       now.push([actor, observation, session.rewards[row]]);
       if (isMine && !hasEnded) {
         const { continuous, choices } = this.#action(allowed);

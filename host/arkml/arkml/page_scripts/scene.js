@@ -2,6 +2,7 @@
 
 const WINDOW = 2_000; // milliseconds over which ticks are counted
 const KEPT = 8; // episodes whose returns are shown
+const CUT_OFF = 2; // the end of an episode that was interrupted
 const LATENCIES = 100; // the newest ones, of which the middle is shown
 
 /** One actor: its newest observation, its player and its returns. */
@@ -17,7 +18,7 @@ class SceneActor {
     this.episode = 0;
     this.return = 0; // of the present episode, so far
     this.isOver = false; // the present episode has ended
-    this.ended = []; // {episode, return} of the last episodes, the newest last
+    this.ended = []; // {episode, return, score, isCut} of the last episodes, the newest last
   }
 
   /** Show an observation unless a newer one is shown. */
@@ -27,12 +28,22 @@ class SceneActor {
     this.observedTick = tick;
   }
 
+  /** What counts in the present episode so far. */
+  get score() {
+    return this.#scoreIn(this.observation?.values);
+  }
+
+  #scoreIn(values) {
+    const score = this.actorClass.game?.score;
+    return score?.observed ? (values?.[score.feature] ?? NaN) : this.return;
+  }
+
   /** Add the reward that came with an observation to the return of its episode. */
   reward(value, observation) {
-    const { episode, end, finalEnd } = observation;
+    const { episode, end, finalEnd, values, finalValues } = observation;
     if (episode !== this.episode && !finalEnd) this.#begin(episode);
     this.return += value;
-    if (end || finalEnd) this.#end();
+    if (end || finalEnd) this.#end(finalEnd ? finalValues : values, finalEnd || end);
     if (finalEnd) this.#begin(episode);
   }
 
@@ -42,10 +53,11 @@ class SceneActor {
     this.isOver = false;
   }
 
-  #end() {
+  #end(values, how) {
     if (this.isOver) return;
     this.isOver = true;
-    this.ended.push({ episode: this.episode, return: this.return });
+    const [score, isCut] = [this.#scoreIn(values), how === CUT_OFF];
+    this.ended.push({ episode: this.episode, return: this.return, score, isCut });
     if (this.ended.length > KEPT) this.ended.shift();
   }
 }

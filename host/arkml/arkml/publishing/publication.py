@@ -115,7 +115,7 @@ def publish(
         seed: Seed of the guest, its clock and random numbers, and of the policy's noise.
         deterministic: True leaves out the noise of the policy.
         fps: Frames of the guest in a second.
-        title: Heading of the page, by default the name of the module.
+        title: Heading of the page, by default the title that the module declares, or its name.
         license: Identifier of a license for the card, such as "MIT".
         trained: A sentence for the card on how the policy was trained.
         episodes: Number of episodes of the evaluation; 0 makes none.
@@ -196,7 +196,9 @@ def publish(
     is_scored = episodes > 0 and shown is not None and _starts_trainings(compiled)
     scores = scored(cast, episodes) if is_scored else None
     stem = Path(name).stem or "guest"
-    card = Card(title or stem, license, trained)
+    games = [one.game for one in declared if one.game is not None]
+    named = [game.title for game in games if game.title]
+    card = Card(title or (named or [stem])[0], license, trained)
     loaded = {f"{stem}.wasm": plan.wasm, POLICY: acting.kernel}
     site = {
         "plan": plan.document,
@@ -213,6 +215,9 @@ def publish(
         "deterministic": deterministic,
         "calls": [["configure", [str(number) for number in numbers]]] if numbers else [],
         "imports": None if code is None else IMPORTS,
+        "evaluated": ""
+        if scores is None or any(game.score.observed for game in games)
+        else f"{scores.mean_return:.4g} ± {scores.standard_deviation:.2g} of {len(scores.returns)}",
     }
     picture = None if shown is None else picture_of(shown)
     contents |= {

@@ -2,12 +2,17 @@
 
 import { Controls } from "./shared/controls.js";
 import { byId, setShown, setText, short } from "./shared/dom.js";
+import { Finish } from "./shared/finish.js";
+import { titleOf } from "./game_text.js";
 import { endpointOf, takeLink } from "./link.js";
 import { Inputs } from "./shared/inputs.js";
 import { Plane } from "./shared/plane.js";
-import { isTaken, playerText } from "./player_text.js";
+import { isPolicy, isTaken, playerText } from "./player_text.js";
 import { Roster } from "./shared/roster.js";
+import { ScoreBoard } from "./shared/scores.js";
 import { Service } from "./service.js";
+import { Sound } from "./shared/sound.js";
+import { Steering } from "./shared/steering.js";
 import { Visit } from "./visit.js";
 import { ValuePanel } from "./shared/values.js";
 import { welcomed } from "./welcome.js";
@@ -18,6 +23,10 @@ class Page {
   #controls;
   #inputs;
   #plane = new Plane(byId("plane"));
+  #steering;
+  #scores;
+  #sound = new Sound(byId("sound"));
+  #finish = new Finish(byId("plane-box"), byId("score-box"));
   #roster;
   #values = new ValuePanel(byId("values"), byId("absent"));
   #looked = "";
@@ -25,13 +34,19 @@ class Page {
   #controlled = null; // the class whose controls are shown
 
   constructor(service, description, { user, slot, trialId }) {
-    setText(byId("guest"), description.guest);
-    document.title = `${description.guest} – play`;
+    const title = titleOf(description);
+    setText(byId("guest"), title);
+    document.title = `${title} – play`;
     this.#inputs = new Inputs(() => this.#visit.act());
+    this.#steering = new Steering(byId("plane"), this.#inputs, () => this.#steered());
+    this.#scores = new ScoreBoard(byId("score-box"), description.guest);
     this.#controls = new Controls(byId("controls"), this.#inputs);
     this.#roster = new Roster(byId("actors"), {
       look: (name) => this.#look(name),
-      take: (name) => this.#visit.take(name),
+      take: (name) => {
+        byId("plane-box").scrollIntoView({ block: "nearest" }); // below which a phone has the table
+        this.#visit.take(name);
+      },
       who: (actor) => playerText(actor.player),
       isTaken: (actor) => isTaken(actor.player),
     });
@@ -51,8 +66,9 @@ class Page {
     byId("leave").addEventListener("click", () => this.#visit.leave());
     byId("praise").addEventListener("click", () => this.#visit.reward(1, this.#looked));
     byId("blame").addEventListener("click", () => this.#visit.reward(-1, this.#looked));
-    byId("plane").addEventListener("click", ({ offsetX, offsetY }) => {
-      const name = this.#plane.at(offsetX, offsetY);
+    byId("plane").addEventListener("click", ({ offsetX, offsetY, pointerType }) => {
+      const isSteering = this.#visit.mine !== "" && pointerType === "touch";
+      const name = isSteering ? "" : this.#plane.at(offsetX, offsetY);
       if (name) this.#look(name);
     });
     document.addEventListener("visibilitychange", () => {
@@ -66,6 +82,8 @@ class Page {
   #open(scene) {
     this.#scene = scene;
     this.#plane.clear();
+    this.#scores.clear();
+    this.#finish.clear();
     this.#roster.use(scene);
     setShown(byId("plane-box"), Plane.fits(scene));
     if (!scene.actor(this.#looked)) this.#look(scene.actors[0]?.name ?? "");
@@ -77,12 +95,43 @@ class Page {
     setText(byId("part"), mine ? `you play ${mine}` : "you watch");
     setShown(byId("control-box"), mine !== "");
     setShown(byId("reward-box"), mine !== "");
+    byId("plane").classList.toggle("steers", mine !== "");
     this.#inputs.isEnabled = mine !== "";
+    if (mine === "") this.#finish.clear();
     const actorClass = this.#scene?.actor(mine)?.actorClass;
     if (!actorClass) return;
     if (actorClass !== this.#controlled) this.#controls.use(actorClass.mapping);
     this.#controlled = actorClass;
     this.#look(mine);
+  }
+
+  /** Return what a finger on the plane steers, null while I play no actor. */
+  #steered() {
+    const actor = this.#scene?.actor(this.#visit.mine);
+    if (!actor) return null;
+    return { mapping: actor.actorClass.mapping, place: this.#plane.placeOf(actor.name) };
+  }
+
+  /** Show what counts, and a break when my episode has ended. */
+  #count(scene, now) {
+    const { mine } = this.#visit;
+    const shown = scene.actor(mine) ?? scene.actor(this.#looked) ?? scene.actors[0];
+    setText(byId("goal"), shown?.actorClass.game?.goal ?? "");
+    const { end, isBest, isGain } = this.#scores.show(scene, shown, ({ name, player }) =>
+      name === mine ? "me" : isPolicy(player) ? "policy" : (player?.name ?? ""),
+    );
+    if (end) {
+      this.#finish.begin(now, shown.actorClass.game.score, end, isBest);
+      this.#sound.end(isBest);
+    } else if (isGain) this.#sound.tick();
+    this.#finish.show(now);
+  }
+
+  /** Explain the words beside players once they have come up. */
+  #explain(scene) {
+    const isAny = (is) => scene.actors.some(({ player }) => player?.[is]);
+    if (isAny("isHeld")) setShown(byId("held"), true);
+    if (isAny("isAway")) setShown(byId("away"), true);
   }
 
   #look(name) {
@@ -103,6 +152,7 @@ class Page {
   #draw() {
     requestAnimationFrame(() => this.#draw());
     this.#inputs.poll();
+    this.#steering.update();
     const scene = this.#scene;
     if (scene === null) return;
     const { mine } = this.#visit;
@@ -113,6 +163,8 @@ class Page {
     const age = scene.arrived === null ? null : now - scene.arrived;
     setText(byId("age"), age === null ? "–" : age < 1_000 ? `${age.toFixed(0)} ms` : `${(age / 1_000).toFixed(1)} s`);
     if (Plane.fits(scene)) this.#plane.draw(scene, mine, this.#looked);
+    this.#count(scene, now);
+    this.#explain(scene);
     this.#roster.show({ mine, looked: this.#looked });
     if (mine) this.#controls.show(scene.actor(mine)?.observation?.allowed ?? []);
     const looked = scene.actor(this.#looked);

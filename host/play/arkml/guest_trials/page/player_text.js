@@ -19,3 +19,8 @@ export function isTaken(player) {
   if (!player || player.kind === PlayerKind.STAND_IN) return false;
   return player.kind === PlayerKind.PERSON || !player.isAway;
 }
+
+/** Return true if a policy plays an actor. */
+export function isPolicy(player) {
+  return player?.kind === PlayerKind.STAND_IN && player.name !== "";
+}

@@ -1,5 +1,6 @@
 // The dialog before a visit: what is recorded and learned from, the visitor's name and part.
 
+import { goalsOf, titleOf } from "./game_text.js";
 import { byId, element, setShown, setText } from "./shared/dom.js";
 import { Backoff, pause } from "./seat.js";
 import { isPassing } from "./service.js";
@@ -45,7 +46,9 @@ export async function welcomed(service, link) {
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   dialog.showModal();
   const description = await described(service, trouble);
-  setText(byId("welcome-title"), `Play ${description.guest}`);
+  setText(byId("welcome-title"), `Play ${titleOf(description)}`);
+  setText(byId("welcome-goal"), goalsOf(description));
+  setShown(byId("welcome-goal"), goalsOf(description) !== "");
   setText(byId("recorded"), recordedText(description));
   setText(byId("learning"), learningText(description));
   fillParts(byId("slot"), description, link.slot);

@@ -1,0 +1,307 @@
+"""Games for people: they are played by keys, by touch and by a gamepad, and scores are kept."""
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import expect
+from tests.browser.people import REPORT
+from tests.browser.served import GUESTS, playing
+from tests.browser.test_published_page import number_in, runs, until
+
+import arkml
+from arkml.policies.constant import zeros
+
+pytestmark = pytest.mark.browser
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+PAD = """
+window.pad = {connected: true, mapping: "standard", axes: [0, 0, 0, 0], buttons: []};
+navigator.getGamepads = () => [null, window.pad];
+"""
+SOUNDS = """
+window.tones = 0;
+window.AudioContext = class {
+  currentTime = 0;
+  destination = {};
+  resume() {}
+  createGain() {
+    const gain = { setValueAtTime() {}, exponentialRampToValueAtTime() {} };
+    return { gain, connect: (other) => other };
+  }
+  createOscillator() {
+    const start = () => (window.tones += 1);
+    return { frequency: {}, connect: (other) => other, start, stop() {} };
+  }
+};
+"""
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def published(game, folder, *, policy=None, **options):
+    return arkml.publish(
+        GUESTS / f"c_play_{game}.wasm",
+        policy or GUESTS / f"policies/play_{game}.onnx",
+        folder / "site",
+        license="MIT",
+        episodes=0,
+        **options,
+    )
+
+
+@pytest.fixture
+def opens(chromium, served):
+    """Opens the published page in a browser of its own, which must not complain."""
+    complaints, contexts = [], []
+
+    def open_page(*scripts, **options):
+        context = chromium.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        for script in (REPORT, *scripts):
+            page.add_init_script(script)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{served}/site/index.html")
+        return runs(page)
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def take_over(page):
+    page.locator("#actors tr").first.get_by_role("button", name="Take over").click()
+    expect(page.locator("#control-box")).to_be_visible()
+
+
+def observed(page):
+    """The numbers that the page shows of my agent's observation."""
+    return [float(text) for text in page.locator("#values output").all_text_contents()]
+
+
+def score(page, field):
+    """A number of the board of scores, None while there is none."""
+    entry = page.locator(".scores div", has=page.locator("dt", has_text=re.compile(f"^{field}$")))
+    found = re.search(r"-?\d+(\.\d+)?", entry.locator("dd").text_content())
+    return None if found is None else float(found[0])
+
+
+def plays(page, act, *, turns=600):
+    """Let `act` act on what the page shows until an episode of mine counts; return its score."""
+    take_over(page)
+    for _ in range(turns):
+        if page.locator(".finish").is_hidden():
+            act(observed(page))
+        if (counted := score(page, "your last")) is not None:
+            return counted
+        page.wait_for_timeout(30)
+    return pytest.fail("no episode has ended")
+
+
+class Keyboard:
+    """Holds the keys down for two actions: less and more of each."""
+
+    KEYS = (("ArrowLeft", "ArrowRight"), ("ArrowDown", "ArrowUp"))
+
+    def __init__(self, page):
+        self.page = page
+        self.down = set()
+
+    def push(self, *ways):
+        wanted = {keys[way > 0] for keys, way in zip(self.KEYS, ways, strict=True) if way}
+        for key in self.down - wanted:
+            self.page.keyboard.up(key)
+        for key in wanted - self.down:
+            self.page.keyboard.down(key)
+        self.down = wanted
+
+
+class Finger:
+    """Holds a finger on the plane, some pixels away from my agent."""
+
+    def __init__(self, page):
+        self.page = page
+        self.session = page.context.new_cdp_session(page)
+        self.is_down = False
+
+    def push(self, place, *ways):
+        box = self.page.locator("#plane").bounding_box()
+        inner = 0.86 * min(box["width"], box["height"])
+        x = box["x"] + box["width"] / 2 + place[0] * inner / 2 + 90 * ways[0]
+        y = box["y"] + box["height"] / 2 - place[1] * inner / 2 - 90 * ways[1]
+        x = min(max(x, box["x"] + 1), box["x"] + box["width"] - 1)
+        self._send("touchMove" if self.is_down else "touchStart", [{"x": x, "y": y}])
+        self.is_down = True
+
+    def lift(self):
+        self._send("touchEnd", [])
+        self.is_down = False
+
+    def _send(self, kind, points):
+        self.session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+
+def test_a_lander_is_set_down_by_the_keyboard(tmp_path, opens):
+    published("lander", tmp_path)
+    page = opens()
+    keys = Keyboard(page)
+
+    def act(seen):
+        _, height, across, up, pad, _ = seen
+        wanted = max(-0.3, min(0.3, pad))
+        side = 0 if abs(wanted - across) < 0.05 else wanted - across
+        keys.push(side, max(0, -0.12 - 0.45 * height - up))
+
+    assert plays(page, act) >= 50
+    assert score(page, "your best today") == score(page, "your last")
+
+
+def test_a_corridor_is_run_through_by_a_finger_on_the_plane(tmp_path, opens):
+    published("corridor", tmp_path)
+    page = opens(**PHONE)
+    finger = Finger(page)
+
+    def act(seen):
+        gap = seen[5]
+        finger.push(seen[:2], 1 if abs(gap) < 0.12 else 0, max(-1, min(1, 4 * gap)))
+
+    assert plays(page, act) < 20
+    finger.lift()
+    page.wait_for_timeout(200)
+    assert all(number_in(page, f".slider:nth-child({place}) output") == 0 for place in (1, 2))
+
+
+def test_a_hare_is_caught_with_a_gamepad(tmp_path, opens):
+    published("chase", tmp_path, policy=zeros(6, 2))
+    page = opens(PAD)
+
+    def act(seen):
+        size = max(0.1, *map(abs, seen[:2]))
+        page.evaluate("(axes) => (window.pad.axes = axes)", [seen[0] / size, -seen[1] / size])
+
+    assert plays(page, act, turns=2_000) >= 2
+    assert score(page, "the policy here") == 0
+
+
+@pytest.fixture
+def falling(tmp_path):
+    """A lander that nobody steers: it falls within four seconds."""
+    return published("lander", tmp_path, policy=zeros(6, 2))
+
+
+@pytest.mark.usefixtures("falling")
+def test_the_guest_waits_when_my_episode_has_ended_and_counts_down(opens):
+    page = opens()
+    take_over(page)
+    finish = page.locator(".finish")
+    expect(finish).to_be_visible()
+    frame = number_in(page, "#tick")
+
+    expect(finish).to_contain_text("The episode is over, points: 0")
+    expect(finish).to_contain_text("The next episode begins in 1 s")
+    assert number_in(page, "#tick") == frame
+    expect(page.get_by_role("status").filter(has_text="points: 0")).to_have_count(1)
+    expect(finish).to_be_hidden()
+    until(page, lambda: number_in(page, "#tick") > frame)
+
+
+@pytest.mark.usefixtures("falling")
+def test_nobody_waits_where_nobody_plays(opens):
+    page = opens()
+    until(page, lambda: score(page, "the policy here") is not None)
+
+    expect(page.locator(".finish")).to_have_count(0)
+
+
+@pytest.mark.usefixtures("falling")
+def test_the_best_of_today_outlives_the_page(opens):
+    page = opens()
+    take_over(page)
+    until(page, lambda: score(page, "your best today") is not None)
+    page.reload()
+    runs(page)
+
+    until(page, lambda: score(page, "your best today") == 0)
+    assert score(page, "your last") is None
+
+
+@pytest.mark.usefixtures("falling")
+def test_sounds_are_off_until_a_person_turns_them_on(opens):
+    page = opens(SOUNDS)
+    take_over(page)
+    expect(page.locator(".finish")).to_be_visible()
+    button = page.get_by_role("button", name="Sound is off")
+
+    assert page.evaluate("window.tones") == 0
+    expect(button).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(".finish")).to_be_hidden()
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Sound is on")).to_have_attribute("aria-pressed", "true")
+    turned_on = page.evaluate("window.tones")
+    expect(page.locator(".finish")).to_be_visible()
+    assert page.evaluate("window.tones") > turned_on
+
+
+def test_texts_of_a_game_are_text(tmp_path, opens):
+    spec = json.loads((GUESTS / "c/play_lander.json").read_text())
+    [behavior] = spec["behaviors"].values()
+    named = {"name": HOSTILE}
+    behavior |= {"title": HOSTILE, "goal": HOSTILE, "score": named}
+    behavior["targets"][0] |= named
+    published("lander", tmp_path, spec=spec)
+    page = opens()
+
+    expect(page.locator("h1")).to_have_text(HOSTILE)
+    expect(page.locator("#goal")).to_have_text(HOSTILE)
+    expect(page.locator("#score-box h2")).to_have_text(f"Score: {HOSTILE}")
+    expect(page.locator("img")).to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_all_of_a_game(tmp_path, opens, scheme):
+    published("corridor", tmp_path)
+    page = opens(**PHONE, color_scheme=scheme)
+    take_over(page)
+
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    box = page.locator("#plane").bounding_box()
+    assert box["y"] >= 0
+    assert box["y"] + box["height"] <= PHONE["viewport"]["height"]
+
+
+def test_people_in_a_trial_see_the_goal_the_scores_and_how_an_episode_ended(tmp_path, person):
+    guest = GUESTS / "c_play_lander.wasm"
+    options = ("--policy", GUESTS / "policies/play_lander.onnx", "--tick-rate", 60)
+    with playing(guest, tmp_path / "trials", *options) as served:
+        ann = person(served.play, "Ann", begins=False)
+        ann.sees("#welcome-title", "Play Moon lander")
+        ann.sees("#welcome-goal", "Set the craft down on the pad")
+        ann.begin()
+        ann.plays("lander_0")
+        ann.sees("#goal", "Set the craft down on the pad")
+        finish = ann.page.locator(".finish")
+        expect(finish).to_be_visible()
+        tick = ann.page.text_content("#tick")
+        expect(finish).to_contain_text("The next episode begins in 1 s")
+        assert ann.page.text_content("#tick") == tick
+        expect(finish).to_be_hidden()
+        ann.waits()
+        until(ann.page, lambda: score(ann.page, "your last") == 0)
+        until(ann.page, lambda: score(ann.page, "the policy here") > 50)
+
+
+def test_the_page_explains_what_held_means(walkers, person):
+    with walkers() as served:
+        ann = person(served.play, "Ann").plays("red_0")
+        bob = person(served.watch, "Bob", part="watch")
+        bob.waits()
+        expect(bob.page.locator("#away")).to_be_hidden()
+        ann.page.evaluate(
+            "{ const began = performance.now(); while (performance.now() < began + 1e3); }"
+        )
+
+        expect(bob.page.locator("#held")).to_be_visible()
+        bob.sees("#held", "no new action came from this player, so the one before was repeated")
