@@ -5,7 +5,7 @@ import random
 import time
 from contextlib import closing
 
-from tests.integration.hive_service import Service, start_hive
+from tests.integration.hive_service import Service, request, start_hive
 
 from arkml.server.metrics_store import MetricsStore
 
@@ -22,15 +22,16 @@ def make_runs(data, wishes, *, points=400):
     """
     Make runs in the folder of a hive, and return their ids in the order of `wishes`.
 
-    Each wish is {name, game, settings, height}: `height` is the return that its curve ends at.
+    Each wish is {name, game, settings, other, height}: `other` are keys of its configuration that
+    are not settings, `height` is the return that its curve ends at.
     """
     hive = start_hive(data)
     try:
         service = Service(hive)
         ids = []
         for wish in wishes:
-            body = _body(**wish)
-            answer = service.post("/runs", body)
+            body = request(wish["name"], settings=wish.get("settings"), **wish.get("other", {}))
+            answer = service.post("/runs", body | {"game": wish["game"]})
             assert answer.status_code in (200, 201), answer.text
             ids.append(answer.json()["run"]["id"])
             service.post(f"/runs/{ids[-1]}/stop").raise_for_status()
@@ -53,12 +54,6 @@ def ten_gammas(count=33):
         }
         for place in range(count)
     ]  # fmt: skip
-
-
-def _body(*, name, game="game", settings=None, height=0.0):
-    from tests.integration.hive_service import request
-
-    return request(name, settings=settings) | {"game": game}
 
 
 def _write(run, height, now, points, place):

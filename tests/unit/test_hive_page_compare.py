@@ -102,7 +102,10 @@ def test_a_search_takes_comparisons_ranges_and_words(q, ids):
     mean = "rollout/ep_rew_mean"
     runs = [
         run("a", name="a walk", rows=1_000, tags=["good"], latest={mean: 100}),
-        run("b", game="corridor", status="stopped", rows=2_000_000, latest={mean: 500, "train/loss": 0.5}),
+        run(
+            "b", game="corridor", status="stopped", rows=2_000_000,
+            latest={mean: 500, "train/loss": 0.5},
+        ),
         run("c", rows=5_000, starred=True, latest={mean: 450}),
         run("d", archived=True),
     ]  # fmt: skip
@@ -110,7 +113,7 @@ def test_a_search_takes_comparisons_ranges_and_words(q, ids):
         a={"gamma": 0.9800000190734863}, b={"gamma": 0.8}, c={"gamma": 0.9, "other": {"level": 3}}
     )
 
-    known = q not in ("level=3",)
+    known = q != "level=3"
     assert "".join(asked("searched", runs, q, settings)) == ids
     assert (asked("wrong", runs, q, settings) == "") is known
 

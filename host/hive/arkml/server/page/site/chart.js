@@ -154,7 +154,7 @@ class Chart {
     if (this.isFree) return;
     this.traces = traces;
     this.note.hidden = traces.length > 0;
-    if (!traces.length) setText(this.note, "no values yet");
+    if (!traces.length) setText(this.note, inputs && !this.#isLoaded() ? "…" : "no values yet");
     this.#tell();
     if (!traces.length || !this.numbers.hidden) return;
     this.plot ??= new Plot(this.target, `values of ${harmless(this.spec.title)}`, (range) => this.#zoomed(range));
@@ -202,6 +202,12 @@ class Chart {
     if (spec.lines || spec.heat) return null;
     const drawn = inputsOf(spec, context.groups(colors), context.points, context.histories(), context.view);
     return [colors, this.numbers.hidden, ...drawn];
+  }
+
+  #isLoaded() {
+    const { spec, context } = this;
+    const names = spec.names ?? [spec.name];
+    return context.runs().every((run) => names.every((name) => context.isLoaded(run.id, name)));
   }
 
   /** Return the places where the modules of guests have changed. */

@@ -13,6 +13,7 @@ const WIDTH = 520; // of all axes, as far as that leaves room between them
 const LEAST_APART = 110;
 const MOST_APART = 320;
 const SIDE = 60;
+const BEYOND = 8; // an axis, where a drag may begin or end
 const LEAST = 4; // of a drag that is no click
 const LONGEST = 12; // letters of a category
 
@@ -52,7 +53,7 @@ function colorOf(axis, run, colors) {
 
 function axisPart(axis, x, up, ranges, brush, colors) {
   const ticks = axis.categories ? axis.categories.map((text, index) => [index + 1, text]) : ticksOf(axis).map((value) => [value, short(value)]);
-  const hit = svg("rect", { x: x - 14, y: up(1), width: 28, height: up(0) - up(1), fill: "transparent", class: "axis" });
+  const hit = svg("rect", { x: x - 14, y: up(1) - BEYOND, width: 28, height: up(0) - up(1) + 2 * BEYOND, fill: "transparent", class: "axis" });
   const group = svg(
     "g", {},
     svg("line", { x1: x, x2: x, y1: up(0), y2: up(1), stroke: colors.quiet }),
@@ -63,7 +64,8 @@ function axisPart(axis, x, up, ranges, brush, colors) {
   let from = null;
   const placeAt = (event) => {
     const box = hit.getBoundingClientRect();
-    return 1 - (event.clientY - box.top) / box.height;
+    const beyond = (BEYOND / (up(0) - up(1) + 2 * BEYOND)) * box.height;
+    return 1 - (event.clientY - box.top - beyond) / (box.height - 2 * beyond);
   };
   hit.addEventListener("pointerdown", (event) => {
     from = { y: event.clientY, place: placeAt(event) };
@@ -93,7 +95,8 @@ function rangeInputs(axis, ranges, brush) {
       "aria-label": `${index ? "highest" : "lowest"} ${harmless(axis.name)}`, "data-brush": `${index} ${axis.name}`,
       onchange: () => {
         const range = inputs.map((input) => (input.value === "" ? null : Number(input.value)));
-        brush(axis.name, range.every((one) => one === null) ? null : range);
+        // Later, since the change comes before the focus has moved to the next input.
+        setTimeout(() => brush(axis.name, range.every((one) => one === null) ? null : range));
       },
     };
     return element("input", properties);

@@ -103,6 +103,7 @@ export class RunView {
       toolsOf: (spec) => this.#toolsOf(spec),
       colors: () => app.colors(),
       points: (id, name) => app.store.points(id, name),
+      isLoaded: (id, name) => app.store.isLoaded(id, name),
       histories: () => app.store.histories,
       newest: (id, name) => app.store.metrics.get(id)?.get(name)?.value,
       zoom: (range) => app.change({ zoom: range }),

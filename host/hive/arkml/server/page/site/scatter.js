@@ -32,7 +32,7 @@ export function scatterOf({ runs, axis, yOf, title, colors }) {
   );
   const caption = element("figcaption", {}, element("span", { className: "title" }, `${title} against ${harmless(axis.name)}`), element("span", { className: "quiet" }, "points: runs; line: medians"));
   const note = points.length ? [] : [element("p", { className: "quiet note" }, "no values yet")];
-  return element("figure", { className: "chart", "data-metric": "sweep/scatter" }, caption, ...note, image);
+  return element("figure", { className: "chart", "data-metric": "sweep/scatter" }, caption, ...note, element("div", { className: "scrolled", tabIndex: 0 }, image));
 }
 
 function pointOf({ run, x, y }, at, up, axis, colors) {

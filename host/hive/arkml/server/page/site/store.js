@@ -145,7 +145,7 @@ export class Store {
     return NONE;
   }
 
-  /** True while curves are on their way. */
+  /** Return whether the hive has answered for a curve, which may have no points. */
   isLoaded(id, name) {
     return this.curves.get(id)?.get(name)?.isLoaded ?? false;
   }
@@ -248,7 +248,8 @@ export class Store {
       for (const { run, curves } of answer.runs) {
         const known = all.get(run);
         if (axis !== this.axis || this.curves.get(run) !== known) continue;
-        for (const one of curves) known.set(one.name, { points: one.points, isLoaded: true });
+        const points = new Map(curves.map((one) => [one.name, one.points])); // none of a refused run
+        for (const name of names) known.set(name, { points: points.get(name) ?? [], isLoaded: true });
       }
     } catch (error) {
       if (isRefusal(error)) return; // it stays empty

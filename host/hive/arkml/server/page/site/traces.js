@@ -37,8 +37,9 @@ export function tracesOf(spec, groups, points, view, colors) {
 function severalOf({ names }, groups, points, view, colors) {
   const isOne = groups.length === 1;
   return names.flatMap((name, index) =>
-    groups.flatMap((group) => {
-      const { dash } = styleOf(index * colors.runs.length, colors);
+    groups.flatMap((group, place) => {
+      const round = Math.floor(place / colors.runs.length) * names.length + index;
+      const { dash } = styleOf(round * colors.runs.length, colors);
       const looks = isOne ? styleOf(index, colors) : { dash };
       const label = isOne ? name : `${name}, ${group.label}`;
       const traces = tracesOf({ name }, [{ ...group, ...looks, label }], points, view);
