@@ -55,9 +55,9 @@ def test_the_legend_of_33_runs_names_their_gammas_and_charts_look_as_it_says(hiv
     ann = overlay(hive, looks)
     entries = ann.page.locator(".legend li")
     seeds = ["0, 1, 2, 3"] * 3 + ["0, 1, 2"] * 7
-    expect(entries).to_have_text([
-        f"gamma {gamma}, {len(of.split(','))} seeds: {of}" for gamma, of in zip(GAMMAS, seeds, strict=True)
-    ])  # fmt: skip
+    pairs = zip(GAMMAS, seeds, strict=True)
+    texts = [f"gamma {gamma}, {len(of.split(','))} seeds: {of}" for gamma, of in pairs]
+    expect(entries).to_have_text(texts)
     lines = drawn(ann, MEAN)
     strokes = ann.page.eval_on_selector_all(
         ".legend line", "all => all.map((one) => one.getAttribute('stroke'))"

@@ -154,7 +154,10 @@ class Chart {
     if (this.isFree) return;
     this.traces = traces;
     this.note.hidden = traces.length > 0;
-    if (!traces.length) setText(this.note, inputs && !this.#isLoaded() ? "…" : "no values yet");
+    if (!traces.length) {
+      this.drawn = -Infinity; // the first values are drawn as soon as they are there
+      setText(this.note, inputs && !this.#isLoaded() ? "…" : "no values yet");
+    }
     this.#tell();
     if (!traces.length || !this.numbers.hidden) return;
     this.plot ??= new Plot(this.target, `values of ${harmless(this.spec.title)}`, (range) => this.#zoomed(range));

@@ -394,10 +394,10 @@ export class RunView {
     this.legend.hidden = runs.length < 2;
     if (runs.length < 2) return;
     const { store, view } = this.app;
-    this.by.show(groupChoices(runs, store.settings), view.group || "seed");
     const groups = this.#groups(this.app.colors());
     if (groups === this.shownGroups) return;
     this.shownGroups = groups;
+    this.by.show(groupChoices(runs, store.settings), view.group || "seed");
     this.legend.replaceChildren(...legendOf(groups));
   }
 
