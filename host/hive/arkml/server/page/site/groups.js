@@ -126,11 +126,12 @@ function labelOf(group, telling, settings, by) {
   return harmless([...shown.slice(0, MOST_PARTS), ...more].join(", "));
 }
 
-/** Return labels, with what tells apart those that are the same: names, seeds, or ids. */
+/** Return labels, with what tells apart those that are the same: seeds, names, or ids. */
 function unlike(pairs) {
   const alike = new Map();
   for (const [label, group] of pairs) alike.set(label, [...(alike.get(label) ?? []), group[0]]);
-  const kinds = [(run) => `seed ${run.seed}`, titleOf, (run) => run.id.slice(0, 6)];
+  const isOfOne = pairs.every(([, group]) => group.length === 1); // else the seeds are told anyway
+  const kinds = [...(isOfOne ? [(run) => `seed ${run.seed}`] : []), titleOf, (run) => run.id.slice(0, 6)];
   return pairs.map(([label, [run]]) => {
     const runs = alike.get(label);
     if (runs.length === 1) return label;

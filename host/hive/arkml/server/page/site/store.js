@@ -74,8 +74,7 @@ export class Store {
 
   /** Take the names of a run's metrics from a list of runs: its curves need not wait for more. */
   #takeLatest({ id, latest }) {
-    const known = new Map(Object.entries(latest).map(([name, value]) => [name, { value, step: 0 }]));
-    if (known.size) this.metrics.set(id, known);
+    this.metrics.set(id, new Map(Object.entries(latest).map(([name, value]) => [name, { value }])));
   }
 
   /** Ask for what events would have said, as far as it is shown; throws ApiError. */
@@ -107,7 +106,7 @@ export class Store {
       hasMetrics ? null : ask(`v1/runs/${id}/metrics`), ask(`v1/runs/${id}`), ask(`v1/runs/${id}/events`),
     ]);
     if (metrics) {
-      this.metrics.set(id, new Map(metrics.metrics.map(([name, value, step]) => [name, { value, step }])));
+      this.metrics.set(id, new Map(metrics.metrics.map(([name, value]) => [name, { value }])));
     }
     if (details) this.details.set(id, details);
     if (history) this.histories.set(id, history.events);
@@ -185,7 +184,7 @@ export class Store {
     const curves = this.curves.get(run);
     const fresh = new Map();
     for (const [name, step, value, at] of points) {
-      metrics.set(name, { value, step });
+      metrics.set(name, { value });
       if (!curves?.get(name)?.isLoaded) continue;
       if (!fresh.has(name)) fresh.set(name, []);
       fresh.get(name).push([step, value, at]);
