@@ -69,7 +69,10 @@ async function streamed(steps) {
   for (const [what, ...values] of steps) {
     const source = FakeSource.made.at(-1);
     if (what === "event") source.send(...values);
-    else if (what === "broken") source.readyState = 2;
+    else if (what === "connected") {
+      source.listeners.open({}); // an event of the browser's own
+      source.send("open", {}, "7");
+    } else if (what === "broken") source.readyState = 2;
     else if (what === "server") status = values[0] ? 200 : 0;
     else if (what === "status") status = values[0];
     else if (what === "need") stream.need();
@@ -106,6 +109,15 @@ async function loaded(answers, run) {
     events: store.histories.get(run) ?? null,
     curves: asked.filter((path) => path.endsWith("/curves")).length,
   };
+}
+
+/** Load a run without metrics, of which the stream then has one: the names that the store has. */
+async function reportedLater(answers) {
+  globalThis.fetch = async (path) => new Response(JSON.stringify(answers[path.split("?")[0]]));
+  const store = new Store(() => {});
+  await store.load(["a"]);
+  store.takeMetrics({ run: "a", points: [["m", 1, 2, 3]] });
+  return [...store.metrics.get("a").keys()];
 }
 
 /** Ask for two curves of each of many runs: the requests, and the points that the store has. */
@@ -242,6 +254,7 @@ const answers = {
   views: (text) => viewsIn(text),
   portions: (ids, names, points) => [...portions(ids, names, points)].map(({ runs, names }) => [runs.length, names.length]),
   bulk: (answers) => bulkLoaded(answers),
+  reportedLater: (answers) => reportedLater(answers),
   sorted: (runs, sort, settings) => sorted(runs, sort, settings).map((run) => run.id),
   stream: (steps) => streamed(steps),
 };

@@ -272,6 +272,22 @@ def test_a_run_that_is_refused_has_no_curve_and_is_not_asked_for_again():
     assert found["points"] == [1, 0]
 
 
+def test_a_run_that_reports_after_the_page_was_opened_has_its_metrics():
+    answers = {
+        "v1/runs": {"runs": [run("a")]},
+        "v1/settings": settings_of(),
+        "v1/usage": {"usage": []},
+        "v1/runs/a": {},
+        "v1/runs/a/events": {"events": []},
+    }
+
+    assert asked("reportedLater", answers) == ["m"]
+
+
+def test_a_page_loads_once_although_browsers_have_an_event_named_open_too():
+    assert asked("stream", [["connected"]])["said"] == ["load", "live"]
+
+
 def test_requests_for_curves_stay_within_what_the_hive_gives():
     names = [f"n{n}" for n in range(100)]
     portions = asked("portions", [f"r{n}" for n in range(70)], names, 200)
