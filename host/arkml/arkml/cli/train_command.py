@@ -49,6 +49,7 @@ _EPILOG = options.epilog(
     "arkml train walker.wasm --actors 4 --minutes 10",
     "arkml train walker.wasm --minutes 60 --watch",
     "arkml train walker.wasm --hive hive.example:12356 --frames 200000",
+    "arkml train walker.wasm --hive hive.example:12356 --join walker",
     notes="""
 Without --frames, --minutes or --until-return an applet trains for five minutes; anything else runs
 once. The first run that the guest starts is the one that is shown and kept; other guests that start
@@ -140,6 +141,15 @@ def command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the training in the directory.")
     ] = False,
+    join: Annotated[
+        str,
+        typer.Option(
+            "--join",
+            metavar="RUN",
+            help="Join this run of the hive, by its id or name, instead of starting one.",
+            show_default=False,
+        ),
+    ] = "",
     origin: Annotated[
         str | None,
         typer.Option(
@@ -282,12 +292,14 @@ def command(
     settings |= {name: value for name, value in given.items() if value is not None}
     training = TrainingOptions(
         name=guest.name,
+        folder=guest.parent,
         directory=directory,
         hive=hive,
         token=read_token(),
         allowed_hives=tuple(allow_hive or ()),
         settings=cast("LearnerSettings", settings),
         resume=resume,
+        join=join,
         checkpoint=origin,
         demonstrations=demonstrations,
         goal=Goal(frames, minutes, until_return),
@@ -314,6 +326,8 @@ def command(
     )
     if seeds is not None and page is not None:
         raise UsageError("--page is for one training, and --seeds are several: leave one away")
+    if seeds is not None and join:
+        raise UsageError("--join is for one training, and --seeds are several: leave one away")
     if seeds is not None:
         words = words_of(context, _PER_SEED)
         count = default_jobs() if jobs is None else jobs

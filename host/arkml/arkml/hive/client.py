@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -12,6 +13,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from arkml.base.closing import Closing
 from arkml.errors import ArkmlError, HiveRefused, HiveUnreachable, ProtocolError
@@ -66,6 +69,9 @@ from arkml.hive.transport import HiveTransport, Locate, new_key, read, reason
 from arkml.hive.upload import DemonstrationUpload
 
 T = TypeVar("T")
+
+_OF_NOW = re.compile("(origin|goal) is unknown: ")
+"""What a hive answers that does not know the newest fields of a request."""
 
 _NOT_TAKEN = 503  # the answer, without a sentence, of a hive that takes no modules
 _USES = {True: ("starts no remote workers", "--workers"), False: ("plays no versions", "--watches")}
@@ -122,12 +128,22 @@ class HiveClient(Closing):
         Create a run, or join the one of that name, as the request says.
 
         If the answer is lost, the request is repeated, and returns the run that it created before.
+        A hive of before, which knows no origin and no goal, gets the request without them.
         """
 
         async def create() -> RunInfo:
-            return _run_in(await self._transport.ask("POST", "/runs", body=request, key=new_key()))
+            try:
+                answer = await self._created(request)
+            except HiveRefused as error:
+                if not _OF_NOW.match(str(error)):
+                    raise
+                answer = await self._created(replace(request, origin=UNSET, goal=UNSET))
+            return _run_in(answer)
 
         return self._start(create())
+
+    async def _created(self, request: RunRequest) -> httpx.Response:
+        return await self._transport.ask("POST", "/runs", body=request, key=new_key())
 
     def run(self, run_id: str) -> Future[RunInfo]:
         """Look one run up."""

@@ -31,11 +31,16 @@ from arkml.errors import (
 )
 from arkml.hive import give_way
 from arkml.hive.address import LAST_PORT, Address
+from arkml.hive.protocol.run_origin import RunGoal, RunOrigin
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
+from arkml.hive.protocol.settings import Settings
 from arkml.limits import whole_number
+from arkml.runs.joined_run import run_to_join
 from arkml.runs.learner_settings import LearnerSettings, differences, doubts, require_valid
 from arkml.runs.request_line import RequestLine
-from arkml.sessions.guest_run import mapped
+from arkml.runs.run_origins import origin_of
+from arkml.runtime.compiled_module import CompiledModule
+from arkml.sessions.guest_run import mapped, settled
 from arkml.sessions.run_request import HiveAddress
 from arkml.sessions.text import on_one_line, presentable
 
@@ -230,6 +235,9 @@ class HiveAccess(Closing):
         feed: Demonstrations for the first run, or None.
         limit: Cuts off the episodes of training, or None.
         kept: Memberships that are kept until `close`, for the successors of guests cut off.
+        join: Id or name of the run that the first run of the guests joins, empty to start one.
+        folder: Folder of the guest's file, None if it is not known.
+        goal: What the training has been asked for, told to the hive with each run, or None.
         page: Link to the page of the embedded hive, empty before `open_page`.
         warn: Gets sentences about what guests declare and runs do not heed; logs them, at first.
 
@@ -249,10 +257,14 @@ class HiveAccess(Closing):
         self.feed: DemonstrationFeed | None = None
         self.limit: StepLimit | None = None
         self.kept: list[RunMembership] = []
+        self.join = ""
+        self.folder: Path | None = None
+        self.goal: RunGoal | None = None
         self.page = ""
         self.misfit = ""
         self.takes_no_more = False
         """True if guests start no further runs, as a rebuilt guest joins those of before."""
+        self._origins: dict[str, RunOrigin] = {}  # by the SHA-256 of a module
         self._told: set[str] = set()  # names of settings, and "bounds"
         self._allowed = {
             (_canonical(one.host), one.port): one for one in map(Address.parse, grant.allowed)
@@ -293,13 +305,28 @@ class HiveAccess(Closing):
             if key not in self._started or _has_failed(self._started[key]):
                 self._asked.pop(key, None)
 
+    def with_origin(self, request: RunRequest, module: CompiledModule) -> RunRequest:
+        """
+        Return a request that says where its run comes from, and what is asked for.
+
+        Blocks for a second at most, the first time for a module.
+        """
+        if self.grant.join_run:
+            return request
+        known = self._origins.get(module.digest)
+        if known is None:
+            known = origin_of(module.name, module.digest, self.folder)
+            self._origins[module.digest] = known
+        return replace(request, origin=known, goal=self.goal or request.goal)
+
     def start(self, client: HiveClient, request: RunRequest) -> Future[RunInfo]:
         """
         Create a run; with `shared`, return the run created earlier for this game and name.
 
-        With the grant's `join_run`, return that run; the future raises RunGone if it is over.
-        Blocks while the hive is asked for the settings of a run that is resumed. Raises
-        NotTrainable if another run is expected, or the run has other settings, and HiveError.
+        With the grant's `join_run`, return that run; the future raises RunGone if it is over. With
+        `join`, the first run is that one. Blocks while the hive is asked for the settings of a run
+        that is resumed or joined. Raises NotTrainable if another run is expected, or the run has
+        other settings or another shape, and HiveError.
         """
         if self.grant.join_run:
             found = client.run(self.grant.join_run)
@@ -317,15 +344,26 @@ class HiveAccess(Closing):
         key = (client, request.game, request.name)
         self._require_known(key)
         self.ask(client, request)
+        joined = None
+        if self.join and key not in self._started and key in list(self._asked)[:1]:
+            joined = self._joined(client, request)
         with self._lock:
             started = self._started.get(key)
             if started is None or _has_failed(started):
                 self._started = {
                     one: run for one, run in self._started.items() if not _has_failed(run)
                 }
-                self._started[key] = client.create(request)
+                self._started[key] = settled(joined) if joined else client.create(request)
                 return self._started[key]
         return mapped(started, lambda run: self._fitting(run, request))
+
+    def _joined(self, client: HiveClient, request: RunRequest) -> RunInfo:
+        """Return the run to join. Raises NotTrainable if the request does not fit it; HiveError."""
+        run = run_to_join(client, self.join, request, self._differing)
+        try:
+            return _require_shape(run, request)
+        except InvalidSettings as error:
+            raise NotTrainable(str(error)) from None
 
     def _require_known(self, key: tuple[HiveClient, str, str]) -> None:
         """Raise NotTrainable, which `misfit` keeps, for a new run where there may be no more."""
@@ -388,16 +426,18 @@ class HiveAccess(Closing):
         """A sentence about a hive that has not answered for seconds, empty without one."""
         return next(filter(None, (one.silence for one in list(self._clients.values()))), "")
 
-    def open_page(self) -> str:
+    def open_page(self, run: str) -> str:
         """
         Start the embedded hive, and return its `page`: a link that is good for one login.
+
+        It opens the run of that id, or with "first" the first run as soon as that is there.
 
         Raises HiveUnreachable if it does not start, for example because the port is in use.
         """
         self.client()
         assert self._embedded is not None
         self._embedded.locate()
-        self.page = self._embedded.page_link
+        self.page = f"{self._embedded.page_link}&runs={run}"
         return self.page
 
     def close(self) -> None:
@@ -457,21 +497,25 @@ class HiveAccess(Closing):
             return
         run = max(same, key=lambda one: one.started_at)
         own = client.details(run.id).result().settings
-        found = differences(self.grant.settings, own)
-        most = 0 if self.limit is None else self.limit.most
-        if most and most != own.max_episode_steps:
-            found.append(f"max_episode_steps {most}, it has {own.max_episode_steps or None}")
-        if found:
+        if found := self._differing(own):
             raise NotTrainable(
                 f"run {run.name!r} goes on with its own settings, and others are given:"
                 f" {'; '.join(found)}. Leave these out, or begin another run: without resume, and"
                 " in another directory (--out DIR, directory=DIR)"
             )
-        if own.max_episode_steps and not most:
+        if own.max_episode_steps and self.limit is None:
             self.warn(
                 f"run {on_one_line(run.name, _NAME_BYTES)} began with max_episode_steps"
                 f" {own.max_episode_steps}, and here its episodes have no limit"
             )
+
+    def _differing(self, own: Settings) -> list[str]:
+        """Return the settings of the grant that differ from those of a run, as "NAME VALUE, …"."""
+        found = differences(self.grant.settings, own)
+        most = 0 if self.limit is None else self.limit.most
+        if most and most != own.max_episode_steps:
+            found.append(f"max_episode_steps {most}, it has {own.max_episode_steps or None}")
+        return found
 
     def _connect(self, place: Address | None, configured: Address | None) -> HiveClient:
         from arkml.hive.client import HiveClient

@@ -157,7 +157,8 @@ class HiveRunGateway:
         def start() -> TrainingStart:
             try:
                 self._remote.upload(client, run_request)
-                run = self._hives.start(client, run_request).result()
+                wanted = self._hives.with_origin(run_request, self._module)
+                run = self._hives.start(client, wanted).result()
                 self._guest_copies.keep(client, run, request)
                 with nullcontext() if feed is None else feed.sent(client, run):
                     started = self._take_part(client, run)

@@ -120,6 +120,7 @@ def train(
     max_episode_steps: int | None = None,
     cmdlet: str | None = None,
     hive: Literal["embedded"] | str = EMBEDDED,  # noqa: PYI051  the one word that is no address
+    join: str = "",
     token: str | None = None,
     allowed_hives: Sequence[str] = (),
     seed: int = 0,
@@ -190,6 +191,9 @@ def train(
         limits: Limits of each guest; None takes the defaults of `Limits`.
         hive: "embedded" for a hive that ends with the training, or the address of another hive,
             such as "localhost:12356" or a URL.
+        join: The id or the name of a run of that hive that the guest's first run joins, instead of
+            starting one. It keeps its settings: others are refused, and so is a guest whose rows
+            have another shape.
         token: The token of the hive at that address.
         allowed_hives: Addresses of further hives that guests may name.
         threads: The most threads that run the fleet of this process, 1 to 256, or "auto" for the
@@ -208,8 +212,8 @@ def train(
             settings and policies, and keeps them in `directory` if it has no server. Failures of a
             tracker are reported in the warnings.
         page: Shows the training of an embedded hive in a browser: a port, True for any free port,
-            or a function that is called with the link. The link is good for one login, and is also
-            in `TrainingProgress.page`.
+            or a function that is called with the link. The link is good for one login, opens the
+            run of the training as soon as that is there, and is also in `TrainingProgress.page`.
         imports: The place of the functions of the game that the guest imports, as
             "mygame:functions", for this process and those of evaluations and other workers.
         trace_every: Records the first of so many evaluations for `replay`, in the folder `traces`
@@ -253,8 +257,10 @@ def train(
     known = Limits() if limits is None else limits
     options = TrainingOptions(
         name=name,
+        folder=Path(module).parent if isinstance(module, str | os.PathLike) else None,
         directory=target,
         hive=hive,
+        join=join,
         token=token,
         allowed_hives=tuple(allowed_hives),
         settings=settings or {},
@@ -354,6 +360,8 @@ class GuestTrainer(Closing):
                 renewal=renewal,
             )
             self._goal, self._is_repeatable = options.goal.of(task), task.is_repeatable
+            hives.folder, hives.goal = options.folder, self._goal.told()
+            hives.join = options.join
             self._task = task
             self._require_watchable()
             self._evaluations = TrainingEvaluations(
@@ -370,7 +378,9 @@ class GuestTrainer(Closing):
             if options.origin is not None:
                 options.origin.place(options.directory / "hive")
             make_directory("directory", options.directory)
-            self.page = "" if options.page is None else hives.open_page()
+            self.page = (
+                "" if options.page is None else hives.open_page(self._record.known_run or "first")
+            )
             stack.pop_all()
 
     @property

@@ -18,6 +18,8 @@ from arkml.errors import UsageError
 from arkml.hive.address import Address
 from arkml.hive.notifier import NotifyOptions
 from arkml.hive.protocol.result_messages import MAX_EPISODES
+from arkml.hive.protocol.run_origin import RunGoal
+from arkml.hive.protocol.wire import MAX_COUNT
 from arkml.hive.protocol.worker_jobs import environment_seed
 from arkml.limits import (
     Limits,
@@ -70,6 +72,17 @@ class Goal:
         """True if no end is given."""
         return self.frames is None and self.minutes is None and self.mean_return is None
 
+    def told(self) -> RunGoal | None:
+        """Return the goal as a hive gets it, None for an open one."""
+        if self.is_open:
+            return None
+        mean = self.mean_return
+        return RunGoal(
+            seconds=min(60.0 * float(self.minutes or 0.0), float(MAX_COUNT)),
+            frames=min(self.frames or 0, MAX_COUNT),
+            mean_return=float(mean) if mean is not None and math.isfinite(mean) else None,
+        )
+
     def of(self, task: Task) -> Goal:
         """Return the goal, by default five minutes for an applet; an open goal runs a task once."""
         if self.is_open and task.kind is ModuleKind.APPLET and task.is_repeatable:
@@ -88,6 +101,8 @@ class TrainingOptions:
     Attributes:
         name: File name of the module, such as "walker.wasm"; its stem names the training's files.
         directory: Directory of the training.
+        folder: Folder of the module's file, None if it is not known.
+        join: Id or name of the run of the hive that the first run joins, empty to start one.
         checkpoint: "RUN" or "RUN@UPDATES" of the hive, or the path of a file, to start from.
         demonstrations: Path of a file of rows that the run gets before play begins.
         goal: The end of the training.
@@ -147,6 +162,8 @@ class TrainingOptions:
     trace_every: int | None = None
     keep_module: bool | None = None
     notify: NotifyOptions = field(default_factory=NotifyOptions)
+    folder: Path | None = None
+    join: str = ""
 
     def __post_init__(self) -> None:
         """Raise UsageError for an invalid value, such as an `fps` of 0, or an invalid address."""
@@ -178,6 +195,7 @@ class TrainingOptions:
             require_tracker(self.track)
         grant = self.grant()
         self._check_page(is_embedded=grant.is_embedded)
+        self._check_join(is_embedded=grant.is_embedded)
         self._check_actors(is_embedded=grant.is_embedded)
         if self.origin is not None:
             self.origin.check(hive=self.hive, is_embedded=grant.is_embedded, resume=self.resume)
@@ -227,6 +245,24 @@ class TrainingOptions:
             raise UsageError(
                 f"page is for an embedded hive: the page of {self.hive} is at"
                 f" {Address.parse(self.hive).url}/"
+            )
+
+    def _check_join(self, *, is_embedded: bool) -> None:
+        """Raise UsageError for a run that cannot be joined, whatever the hive has."""
+        if not isinstance(self.join, str):
+            raise UsageError(f"join is {cut_repr(self.join)}: it takes the id or name of a run")
+        if not self.join:
+            return
+        if is_embedded:
+            raise UsageError(
+                f"join is {cut_repr(self.join)}: a run is joined on the hive of others (--hive"
+                " HOST:PORT, hive=), not on an embedded one"
+            )
+        if self.resume or self.checkpoint is not None:
+            other = "resume" if self.resume else "checkpoint"
+            raise UsageError(
+                f"join is {cut_repr(self.join)}, and {other} is given: a joined run goes on from"
+                " where it is"
             )
 
     def _check_actors(self, *, is_embedded: bool) -> None:

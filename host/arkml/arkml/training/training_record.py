@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from arkml.training.training_options import TrainingOptions
 
 _NAME = "training.json"
+_RUN_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 class TrainingRecord:
@@ -47,6 +49,8 @@ class TrainingRecord:
         """The name of the training's files: the stem of its guest's name when it began."""
         self._sha256 = hashlib.sha256(data).hexdigest()
         self._run: RunInfo | None = None
+        self.known_run: str = "" if known is None else known["run"]
+        """The id of the run that is resumed, empty for a new one."""
         self._lock = threading.Lock()  # the tracker's thread records, too
         self._trackers: dict[str, str] = {}
         is_embedded = self.grant.is_embedded
@@ -152,6 +156,7 @@ def _read(path: Path) -> dict[str, Any] | None:
             "guest": str(record["guest"]),
             "files": Path(str(record.get("files", Path(str(record["guest"])).stem))).name,
             "sha256": str(record["sha256"]),
+            "run": _run_id(record.get("run")),
             "sync": bool(record.get("sync", False)),
             "trackers": {str(name): str(run) for name, run in record.get("trackers", {}).items()},
         }
@@ -161,6 +166,11 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UsageError(f"{path} does not say which training is to be resumed") from None
+
+
+def _run_id(value: object) -> str:
+    """Return the id of a run in a file, empty for anything else."""
+    return value if isinstance(value, str) and _RUN_ID.fullmatch(value) else ""
 
 
 def _first_run(data: Path) -> RunIdentity | None:

@@ -17,6 +17,7 @@ const STATES = {
     "the hive has ended: these are its last figures. arkml hive serve --data OUT/hive shows them later.",
   connecting: "connecting …",
 };
+const FIRST = "first"; // stands for the first run of a hive in a link that was made before it
 const UPDATE_EVERY = 250; // milliseconds between two updates of what is shown
 
 class App {
@@ -87,8 +88,19 @@ class App {
   update() {
     this.updating ??= setTimeout(() => {
       this.updating = null;
+      this.#openFirst();
       this.shown?.update();
     }, UPDATE_EVERY);
+  }
+
+  /** Open the first run of the hive where the address asks for it, as soon as that is there. */
+  #openFirst() {
+    if (this.view.runs.join() !== FIRST) return;
+    const [first] = [...this.store.runs.values()].sort((a, b) => a.started_at - b.started_at);
+    if (!first) return;
+    this.view.runs = [first.id];
+    history.replaceState(null, "", fragmentOf(this.view));
+    this.#follow(true);
   }
 
   async #enter() {

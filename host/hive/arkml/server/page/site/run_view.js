@@ -122,7 +122,9 @@ export class RunView {
     this.pinButtons = new Map(); // by the name of a chart
     this.rest = this.#panelParts(runs);
     const parts = [...this.#header(runs), this.trouble, this.refusal, this.facts, this.legend, ...this.#note(runs), this.#toolbar(runs), this.body];
-    const missing = app.store.hasLoaded ? "This run is not there (any more). " : "Loading … ";
+    const isAwaited = app.view.runs.join() === "first";
+    const none = isAwaited ? "The training has not started its run yet. " : "This run is not there (any more). ";
+    const missing = app.store.hasLoaded ? none : "Loading … ";
     const gone = element("p", { className: "empty" }, missing, back());
     this.element.replaceChildren(...(runs.length ? parts : [gone]));
     this.#loadDetails();

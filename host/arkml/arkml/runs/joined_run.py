@@ -1,0 +1,61 @@
+"""The run of a hive that the first run of a training joins, instead of starting one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from arkml.base.short_reprs import cut_repr
+from arkml.errors import NotTrainable
+from arkml.hive.protocol.parts import in_words
+from arkml.hive.protocol.runs import OVER, RunInfo, RunRequest
+from arkml.hive.protocol.settings import Settings
+
+if TYPE_CHECKING:
+    from arkml.hive.client import HiveClient
+
+
+def run_to_join(
+    client: HiveClient, wanted: str, request: RunRequest, differing: Callable[[Settings], list[str]]
+) -> RunInfo:
+    """
+    Return the run of that id or name, the newest of a name, if a guest can take part in it.
+
+    Blocks while the hive is asked.
+
+    Args:
+        client: The client of the hive.
+        wanted: The id of a run, or its name.
+        request: The request of the guest for a run, whose shape the run has to have.
+        differing: Returns the settings of this training that differ from those of the run.
+
+    Raises:
+        NotTrainable: There is no such run, it is over, or it has other settings or parts.
+        HiveError: The hive does not answer.
+
+    """
+    runs = client.runs().result()
+    known = [run for run in runs if wanted in (run.id, run.name)]
+    found = [run for run in known if run.status not in OVER]
+    if not found:
+        state = f"{cut_repr(wanted)} is {known[0].status}" if known else "there is none of that id"
+        raise NotTrainable(
+            f"run {cut_repr(wanted)} cannot be joined: {state}, and the hive has {len(runs)} runs"
+            " (arkml hive list shows them)"
+        )
+    run = next((one for one in found if one.id == wanted), found[0])
+    own = client.details(run.id).result().settings
+    if own.sync:
+        raise NotTrainable(f"run {run.name!r} learns in lockstep with one host: none can join it")
+    if any(a != b for a, b in zip_longest(own.parts, request.settings.parts)):
+        raise NotTrainable(
+            f"run {run.name!r} has rows of {in_words(own.parts)}, and the guest has"
+            f" {in_words(request.settings.parts)}"
+        )
+    if given := differing(own):
+        raise NotTrainable(
+            f"run {run.name!r} has its own settings, and others are given: {'; '.join(given)}."
+            " Leave these out to join it"
+        )
+    return run
