@@ -12,6 +12,7 @@ from msgspec import UNSET
 from tests.waiting import eventually
 
 from arkml.errors import HiveRefused
+from arkml.hive import machine
 from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.run_origin import RunGoal, RunOrigin
@@ -51,12 +52,13 @@ def test_a_command_is_shown_without_its_secrets(words, shown):
 
 def test_an_origin_is_bounded_and_can_be_sent(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["arkml", "x" * 10_000, "\udcff"])
-    monkeypatch.setattr(run_origins.socket, "gethostname", lambda: "h" * 1_000)
+    monkeypatch.setattr(machine.socket, "gethostname", lambda: "h" * 1_000)
     origin = origin_of("n" * 1_000, "a" * 64, None)
     again = RunOrigin.from_bytes(origin.as_bytes())
 
     assert again == origin
     assert len(origin.command) == 4_096
+    assert origin.host == "h" * 255
     assert origin.git == ""
     assert {"arkml", "python", "wasmtime", "onnxruntime"} <= origin.versions.keys()
 

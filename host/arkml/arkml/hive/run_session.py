@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
 from arkml.hive.delivery import Delivery, Ledger
+from arkml.hive.machine import host_name
 from arkml.hive.outbox import Outbox
 from arkml.hive.policy_poll import PolicyPoll
 from arkml.hive.protocol.runs import BATCH_SECONDS, Role
@@ -74,7 +75,7 @@ class RunSession:
         self._block = block or sync
         self._sync = sync
         self._on_policy = on_policy
-        self._request = JoinRequest(str(uuid.uuid4()), features, actions, role)
+        self._request = JoinRequest(str(uuid.uuid4()), features, actions, role, host_name())
         self.sid = ""
         self.learner = ""
         self.is_on_policy = False

@@ -7,7 +7,6 @@ import platform
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from arkml.base.release import RELEASE
+from arkml.hive.machine import host_name
 from arkml.hive.protocol.run_origin import (
     MAX_COMMAND,
     MAX_FILE,
-    MAX_HOST,
     MAX_WORD,
     RunOrigin,
 )
@@ -54,7 +53,7 @@ def origin_of(name: str, sha256: str, folder: Path | None) -> RunOrigin:
     """
     return RunOrigin(
         command=_bounded(command_line(sys.argv), MAX_COMMAND),
-        host=_bounded(socket.gethostname(), MAX_HOST),
+        host=host_name(),
         guest_file=_bounded(name, MAX_FILE),
         guest_sha256=sha256,
         versions=dict(_versions()),

@@ -25,9 +25,9 @@ from arkml.hive.protocol.masks import mask_names
 from arkml.hive.protocol.runs import DOCUMENT_NAME, OnConflict, RunInfo, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.server.access.callers import Caller
-from arkml.server.access.credentials import Credentials
+from arkml.server.access.credentials import OPEN, Credentials
 from arkml.server.access.one_time_tokens import OneTimeTokens
-from arkml.server.checkpoints import checkpoint_exists
+from arkml.server.checkpoints import checkpoint_exists, list_checkpoints
 from arkml.server.creators import Creator, Creators
 from arkml.server.curve_reader import CurveReader
 from arkml.server.document import (
@@ -227,9 +227,9 @@ class Hive:
         """The id of the token that has started each run, by the id of the run."""
         return {name: run.document.owner for name, run in self._runs.items()}
 
-    def runs(self, caller: Caller) -> list[RunInfo]:
+    def runs(self, caller: Caller = OPEN) -> list[RunInfo]:
         """
-        Return the runs that a caller may list, the newest first.
+        Return the runs that a caller may list, by default all, the newest first.
 
         Runs of a newer release come with the reason; their owners are not known.
         """
@@ -441,8 +441,19 @@ class Hive:
             )
 
     async def _close_runs(self, seconds: float) -> None:
+        used = [run for run in self._runs.values() if run.is_active]
         try:
             await asyncio.gather(*(run.close(seconds) for run in self._runs.values()))
+            for run in used:
+                saved = await asyncio.to_thread(list_checkpoints, run.directory)
+                last = (
+                    f"a checkpoint after {saved[-1].n_opts} updates" if saved else "no checkpoint"
+                )
+                rows = run.lifecycle.log.rows
+                line = "run %s is saved: %d rows, and %s"
+                _log.info(line, run.lifecycle.title, rows, last, extra={"run": run.document.id})
+            kept = "the hive ends, runs that are kept in %s: %d"
+            _log.info(kept, self.options.data, len(self._runs))
         finally:
             self.runs_closed.set()
 

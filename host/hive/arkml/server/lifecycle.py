@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arkml.base.loggers import SafeLogger
+from arkml.base.terminal import harmless
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.runs import DOCUMENT_NAME, RunRequest, Status
 from arkml.server.document import Document, pack_document, write_document
 from arkml.server.history import RunHistory
 from arkml.server.learner_events import RunEvent
 from arkml.server.learner_pool import LearnerPool
+from arkml.server.log import SessionCounts
 from arkml.server.log_lines import begin_run
 from arkml.server.policy_versions import PolicyVersions
 from arkml.server.run_log import RunLog, kept_rows
@@ -30,6 +32,8 @@ from arkml.server.workers import RunWorkers
 _log = SafeLogger(__name__)
 
 _MAINTAIN_EVERY = 0.5
+_NAME = 80
+"""Letters of the name of a run in a line of the log."""
 
 
 class LoopCondition:
@@ -117,6 +121,7 @@ class Lifecycle:
         self._places = parts.learners.places
         self._disk = parts.disk
         self._notices = parts.notices
+        self._alive: set[int] = set()
         self._is_closing = False
         self._is_stopping = False
         self._is_resting = False
@@ -146,6 +151,16 @@ class Lifecycle:
         """Place, memory and disk space of the run, as fields of `RunInfo`."""
         disk = self._disk.of_run(self._document.id)
         return {"place": self.place, "memory": self.supervisor.place.memory, "disk": disk}
+
+    @property
+    def title(self) -> str:
+        """The id of the run and its name, for lines of the log."""
+        document = self._document
+        return f"{document.id} ({harmless(document.request.name)[:_NAME]})".replace("\n", " ")
+
+    def rows_of(self, session: RunSession) -> int:
+        """Return the number of rows of a session in the log."""
+        return self.log.counted.get(session.index, SessionCounts()).rows
 
     @property
     def sessions(self) -> int:
@@ -336,6 +351,7 @@ class Lifecycle:
             try:
                 await self.log.sync()
                 await self._stop_or_pause_unused()
+                self._tell_silent()
                 self._forget_sessions()
             except OSError as error:
                 trouble = str(error)
@@ -375,6 +391,18 @@ class Lifecycle:
             if self.log.is_open and not (self.is_ending or is_used):
                 self._is_resting = True
                 await self._deactivate(self._timeouts.stop)
+
+    def _tell_silent(self) -> None:
+        """Log the sessions that have fallen silent: hosts that were killed, or cut off."""
+        lease = self._timeouts.lease
+        alive = {one.index for one in self._document.sessions if one.is_alive(lease)}
+        for session in self._document.sessions:
+            if session.index in self._alive - alive and not session.left:
+                _log.warning(
+                    "session %d of run %s has been silent for %g s, after %d rows",
+                    session.index, self.title, lease, self.rows_of(session),
+                )  # fmt: skip
+        self._alive = alive
 
     def _forget_sessions(self) -> None:
         limits = self._limits

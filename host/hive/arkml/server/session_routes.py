@@ -6,6 +6,8 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from arkml.base.loggers import SafeLogger
+from arkml.base.terminal import harmless
 from arkml.hive.protocol.session_messages import (
     ON_POLICY,
     Joined,
@@ -15,25 +17,34 @@ from arkml.hive.protocol.session_messages import (
     SessionState,
 )
 from arkml.hive.protocol.wire import Nothing
+from arkml.server.log_lines import note_session
 from arkml.server.routes import HiveCall, Operation, require_own_run
-from arkml.server.run import Run
+
+_log = SafeLogger(__name__)
 
 
 async def _join(call: HiveCall, request: JoinRequest) -> Joined:
     """Join a run, or continue a session with its key."""
     call.hive.require_session(call.key, request.join_key)
-    return await _joined(call.run, request, is_worker=False)
+    return await _joined(call, request, is_worker=False)
 
 
 async def _join_as_worker(call: HiveCall, request: JoinRequest) -> Joined:
     """Join the run that a rollout worker was started for."""
-    return await _joined(call.run, request, is_worker=True)
+    return await _joined(call, request, is_worker=True)
 
 
-async def _joined(run: Run, request: JoinRequest, *, is_worker: bool) -> Joined:
+async def _joined(call: HiveCall, request: JoinRequest, *, is_worker: bool) -> Joined:
+    run = call.run
     session, rejoined = await run.join(
         request.join_key, request.features, request.actions, request.role, is_worker=is_worker
     )
+    note_session(run.document.id, session.index)
+    _log.info(
+        "%s joins run %s%s, as session %d (%s)",
+        _named(call, request.host), run.lifecycle.title, " again" if rejoined else "",
+        session.index, request.role.value,
+    )  # fmt: skip
     learner = run.document.request.settings.learner
     return Joined(
         sid=session.sid,
@@ -44,6 +55,12 @@ async def _joined(run: Run, request: JoinRequest, *, is_worker: bool) -> Joined:
         parts=run.document.request.settings.parts,
         **asdict(run.session_state(session)),
     )
+
+
+def _named(call: HiveCall, host: str) -> str:
+    """Return the caller for the log, such as "ann at box"; both names are those of others."""
+    who = call.caller.name or "a host"
+    return harmless(f"{who} at {host}" if host else who).replace("\n", " ")
 
 
 async def _beat(call: HiveCall, _: Nothing) -> SessionState:
@@ -61,7 +78,13 @@ async def _leave(call: HiveCall, request: LeaveRequest) -> LeaveReply:
     if request.stop:
         require_own_run(call.caller, run, "stop")
     may_end = call.caller.owns(run.document.owner)
+    had_left = session.left
     await run.leave(session, stop=request.stop, may_end=may_end)
+    if not had_left:
+        rows = run.lifecycle.rows_of(session)
+        _log.info(
+            "session %d leaves run %s, %d rows are its", session.index, run.lifecycle.title, rows
+        )
     return LeaveReply(run.status)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from arkml.hive.protocol.parts import Part
+from arkml.hive.protocol.run_origin import MAX_HOST
 from arkml.hive.protocol.runs import Role, Status
 from arkml.hive.protocol.wire import Count, PolicyVersion, WireStruct
 
@@ -25,6 +26,7 @@ class JoinRequest(WireStruct, frozen=True):
         features: Number of features of its rows, as the run has it.
         actions: Number of actions of its rows, as the run has it.
         role: Use of its rows.
+        host: Name of the host's machine, for people, or empty.
 
     """
 
@@ -32,6 +34,7 @@ class JoinRequest(WireStruct, frozen=True):
     features: int
     actions: int
     role: Role = Role.ACT
+    host: Annotated[str, Meta(max_length=MAX_HOST)] = ""
 
 
 class SessionState(WireStruct, frozen=True, kw_only=True):

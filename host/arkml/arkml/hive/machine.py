@@ -1,0 +1,12 @@
+"""The name of this machine, as hives and their people are told it."""
+
+from __future__ import annotations
+
+import socket
+
+from arkml.hive.protocol.run_origin import MAX_HOST
+
+
+def host_name() -> str:
+    """Return the name of this machine, cut off at the length that a hive takes."""
+    return socket.gethostname().encode(errors="replace").decode()[:MAX_HOST]
