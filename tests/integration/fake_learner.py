@@ -87,6 +87,8 @@ class FakeLearner:
             if "dies once" in self.misbehavior and message["kind"] == "rows":
                 self.die_once()
             self.handle(message)
+            if self.misbehavior == "dies after updates" and message["kind"] == "rows":
+                sys.exit(7)
 
     def die_once(self):
         try:
@@ -163,6 +165,9 @@ class FakeLearner:
         points = [["rollout/ep_rew_mean", self.n_opts, 1.5]]
         if self.misbehavior == "sends nan":
             points.append(["train/critic_loss", self.n_opts, float("nan")])
+        if self.misbehavior == "old policies":
+            points.append(["hive/policy_age_versions", self.n_opts, 9.0])
+            points.append(["hive/policy_age_seconds", self.n_opts, 100.0])
         return points
 
     def audit(self):
