@@ -31,6 +31,7 @@ ATHERIS := .venv-atheris
 AUDIT := .venv-audit
 RELEASE := .venv-release
 SCHEMATHESIS := .venv-schemathesis
+GRAFANA := .venv-grafana
 # The time limit of a test where some take an hour: ten minutes are for those of make test.
 LONG := -o timeout=10800 -o faulthandler_timeout=11000
 # Hundreds of tests start processes, and each would compile this package and its dependencies anew.
@@ -190,8 +191,14 @@ $(ONNXRUNTIME_WEB)/.ready: constraints.txt
 	    -C $(ONNXRUNTIME_WEB)/node_modules/$$package || exit; done
 	@touch $@
 
-test-operations: $(READY) ## promtool, systemd and nginx take docs/operations; needs Debian's prometheus, systemd, nginx-light
-	@$(RUN) -m pytest -m operations tests/operations
+test-operations: $(READY) $(GRAFANA)/.ready ## Prometheus fires the alerts; Grafana's models, systemd and nginx take docs/operations; needs Debian's prometheus, systemd, nginx-light
+	@ARKML_GRAFANA=$(abspath $(GRAFANA)/bin/python) $(RUN) -m pytest -m operations tests/operations
+
+$(GRAFANA)/.ready: tests/operations/requirements.txt
+	@echo "Setting up $(GRAFANA) (once, some seconds) ..." >&2
+	@$(PYTHON) -m venv $(GRAFANA)
+	@$(GRAFANA)/bin/pip install --quiet --disable-pip-version-check -r tests/operations/requirements.txt
+	@touch $@
 
 test-puffer: $(PUFFER)/.ready ## PufferLib steps our guests
 	@$(PUFFER)/bin/python -m pytest -m puffer tests/puffer
@@ -339,6 +346,6 @@ fixtures: $(READY) ## Rebuild fixtures/, apart from the pinned ark-api guests
 	@$(RUN) fixtures/regenerate.py
 
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) .venv-demo $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(BOX2D) $(ONNXRUNTIME_WEB) $(ATHERIS) $(AUDIT) $(RELEASE) $(SCHEMATHESIS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) .venv-demo $(BROWSER) $(ORIGINALS) $(COGMENT) $(RAY) $(TORCHRL) $(SBX) $(PUFFER) $(BOX2D) $(ONNXRUNTIME_WEB) $(ATHERIS) $(AUDIT) $(RELEASE) $(SCHEMATHESIS) $(GRAFANA) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	find host tests fixtures -name __pycache__ -type d -prune -exec rm -rf {} +

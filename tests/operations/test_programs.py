@@ -1,5 +1,7 @@
 """The programs that operators run take what docs/operations has, and what a hive exposes."""
 
+import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +13,9 @@ from tests.integration.web_certificate import CERTIFICATE
 from arkml.server.monitoring.prometheus import METRICS_PATH
 
 pytestmark = pytest.mark.operations
+
+GRAFANA = os.environ.get("ARKML_GRAFANA", "")
+"""A Python with Grafana's models, which `make test-operations` installs apart."""
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "docs" / "operations"
@@ -38,6 +43,38 @@ def test_prometheus_has_nothing_to_say_against_the_metrics_of_a_hive(tmp_path):
 
     assert "\narkml_run_rows_total{" in answer.text
     assert run("promtool", "check", "metrics", input=answer.content) == ""
+
+
+def test_the_models_of_grafana_read_every_field_of_the_dashboard(tmp_path):
+    """It is not imported into a Grafana, which neither Debian nor a package index has."""
+    written = as_grafana_has_it(HERE / "dashboard.json")
+    wrong = json.loads((HERE / "dashboard.json").read_text())
+    wrong["panels"][0]["targets"][0]["expression"] = wrong["panels"][0]["targets"][0].pop("expr")
+    (tmp_path / "wrong.json").write_text(json.dumps(wrong))
+
+    assert list(lost(json.loads((HERE / "dashboard.json").read_text()), written)) == []
+    assert list(lost(wrong, as_grafana_has_it(tmp_path / "wrong.json"))) == [
+        "/panels/0/targets/0/expression"
+    ]
+
+
+def as_grafana_has_it(path):
+    assert GRAFANA, "ARKML_GRAFANA names no Python: make test-operations sets it"
+    program = Path(__file__).with_name("grafana_model.py")
+    done = subprocess.run([GRAFANA, program, path], capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
+def lost(value, written, place=""):
+    """Yield the places of what is in `value`, and is not the same in `written`."""
+    if isinstance(value, dict | list) and type(value) is type(written):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            is_there = key in written if isinstance(written, dict) else key < len(written)
+            inner = f"{place}/{key}"
+            yield from lost(item, written[key], inner) if is_there else [inner]
+    elif value != written:
+        yield place
 
 
 def test_systemd_takes_the_unit(tmp_path):

@@ -10,6 +10,7 @@ from tests.tracked import RUN
 from tests.waiting import eventually
 
 from arkml.errors import GuestTrap, HiveRefused, HiveUnreachable, RunAborted, RunGone
+from arkml.hive.protocol.page_messages import HistoryEntry
 from arkml.hive.protocol.runs import Status
 from arkml.training.loop import TrainingLoop
 from arkml.training.monitor import RunMonitor
@@ -222,3 +223,46 @@ def test_why_a_learner_ended_last_is_known_while_another_one_starts():
         monitor._look()
 
     assert monitor.learner_end == "no memory"
+
+
+HAPPENED = [
+    HistoryEntry(1, "started", "a learner begins"),
+    HistoryEntry(2, "warning", "the run is stuck\x1b[2J", "stuck"),
+    HistoryEntry(3, "warning", "the learner ended", "restarted"),
+    HistoryEntry(4, "goal", "the goal is reached", "goal"),
+]
+
+
+def heard(run, monkeypatch):
+    """What a monitor hears of a run that was so when it was joined, by two looks at its hive."""
+    monkeypatch.setattr("arkml.training.monitor._INTERVAL", 3_600)
+    told, states = [], []
+    client = Client(replace(run, rows=5))
+    with monitor_of(None) as monitor:
+        monitor._hives.started[0] = client, run
+        monitor.on_notice = told.append
+        client.events = lambda _, since: done([one for one in client.happened if one.at > since])
+        client.happened = HAPPENED[:2]
+        monitor._look()
+        monitor._report(states.append)
+        client.happened = HAPPENED
+        monitor._look()
+        monitor._report(states.append)
+    return monitor, [one.kind for one in told], [[one.kind for one in s.notices] for s in states]
+
+
+def test_notices_of_the_hive_are_said_once_and_each_is_a_warning_unless_it_is_said_elsewhere(
+    monkeypatch,
+):
+    monitor, told, states = heard(RUN, monkeypatch)
+
+    assert told == [one.kind for one in monitor.notices] == ["stuck", "restarted", "goal"]
+    assert states == [["stuck"], ["restarted", "goal"]]
+    assert monitor.warnings == ["the run is stuck\\x1b[2J"]
+
+
+def test_notices_of_the_trainings_before_this_one_are_not_said_again(monkeypatch):
+    _, told, states = heard(replace(RUN, rows=100), monkeypatch)
+
+    assert told == ["restarted", "goal"]
+    assert states == [[], ["restarted", "goal"]]
