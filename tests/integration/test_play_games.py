@@ -36,7 +36,7 @@ def test_an_inspection_tells_of_the_game(game, told):
 
 
 def test_the_policies_play_well_at_sixty_steps_a_second():
-    assert evaluated("chase", policy_of("chase")).mean_return > 1
+    assert evaluated("chase", policy_of("chase")).mean_return > 2
     assert evaluated("lander", policy_of("lander")).mean_return > 75
     corridor = evaluated("corridor", policy_of("corridor"))
     assert np.all(corridor.returns == 5)
@@ -45,4 +45,4 @@ def test_the_policies_play_well_at_sixty_steps_a_second():
 
 @pytest.mark.parametrize("game", ["chase", "lander"])
 def test_who_does_nothing_gets_nothing(game):
-    assert evaluated(game, zeros(6, 2)).mean_return == 0
+    assert evaluated(game, zeros(6, 2)).mean_return < 0.2  # a hare may run into a hunter
