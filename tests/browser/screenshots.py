@@ -42,7 +42,7 @@ def main():
             link = served.slot("chase_2")
             bob = Person(browser, link, "Bob", viewport=SIZE, color_scheme="dark")
             bob.plays("chase_2")
-            for _ in range(SECONDS):  # to the end of an episode
+            for _ in range(2 * SECONDS + 2):  # to the end of an episode that counts
                 ann.waits(TICKS)
             for _ in range(2):
                 ann.holds("ArrowLeft", "ArrowUp", ticks=75)
