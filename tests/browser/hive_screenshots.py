@@ -57,7 +57,7 @@ def main():
                 browser, hive.link + view, name, begins=False, viewport=SIZE, color_scheme=scheme
             )
             if view:
-                drawn = person.page.locator(".plot > .plot-container")
+                drawn = person.page.locator(".plot canvas")
                 expect(drawn.nth(5)).to_be_attached(timeout=60_000)
             else:
                 person.page.wait_for_selector(".spark polyline[points*=',']")

@@ -92,6 +92,7 @@ def test_values_have_room_around_them_also_one_alone_and_the_largest():
         (-145, 5, "-145"),
         (0, 1, "0"),
         (20_001, 1, "20.001k"),
+        (123_456.7892, 0.0002, "123.4567892k"),
         (0.0002, 0.0001, "2.0e-4"),
     ],
 )
@@ -106,7 +107,7 @@ def test_ticks_of_times_name_a_day_where_it_begins():
     assert [one.count("-") for one in (first, second, third)].count(0) >= 1
     assert "\n" in first
     assert asked("times", [0, 24 * hour], 24 * hour)[0].count("-") == 2
-    assert asked("times", [0, 5_000], 5_000)[1].endswith(":05")
+    assert asked("times", [0, 4_999.7], 5_000)[1].endswith(":05")
 
 
 def test_the_nearest_place_is_found():

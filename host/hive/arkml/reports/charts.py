@@ -39,7 +39,7 @@ def chart(title: str, about: str, drawings: Sequence[tuple[str, int, Drawing]]) 
     xs, ys = _ticks(points[:, 0]), _ticks(points[:, 1])
     x, y = _scale(xs, _LEFT, _RIGHT), _scale(ys, _BOTTOM, _TOP)
     parts = [
-        '<figure class="chart"><div class="area">',
+        f'<figure class="chart" aria-label="{safe(title)}"><div class="area">',
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
         f"<title>{safe(title)}</title><desc>{safe(_course(drawings))}</desc>",
         f'<text class="name" x="{_LEFT}" y="18">{safe(title)}</text>',

@@ -241,7 +241,7 @@ def _checkpoints(run: ReportedRun) -> str:
         )
         for one in run.checkpoints
     ]
-    return title + _table(rows, ["updates", "", "start from it"])
+    return title + _table(rows, ["updates", "kept", "start from it"])
 
 
 def _mark(run: ReportedRun, checkpoint: CheckpointInfo) -> str:
@@ -249,7 +249,7 @@ def _mark(run: ReportedRun, checkpoint: CheckpointInfo) -> str:
     if not checkpoint.best:
         return ""
     later = "" if run.best is None else f", {checkpoint.n_opts - run.best.n_opts:,} updates later"
-    return f"kept when the best policy was rated{later}"
+    return f"when the best policy was rated{later}"
 
 
 def _start(run: ReportedRun, checkpoint: CheckpointInfo) -> str:

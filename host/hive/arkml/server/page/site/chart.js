@@ -82,7 +82,11 @@ class Chart {
     this.value = element("span", { className: "newest" });
     this.about = element("p", { className: "unseen", id: `${id}-about` });
     this.target = element("div", { className: "plot" });
-    this.numbers = element("div", { className: "numbers", hidden: true });
+    this.scrolled = element("div", {
+      className: "scrolled", tabIndex: 0, role: "region", "aria-label": `numbers of ${harmless(spec.title)}`,
+    });
+    this.more = element("p", { className: "quiet" });
+    this.numbers = element("div", { className: "numbers", hidden: true }, this.scrolled, this.more);
     this.note = element("p", { className: "quiet note" }, "…");
     this.asTable = button("table", () => this.#turn(), { title: "show the numbers", "aria-pressed": "false" });
     this.element = element(
@@ -116,6 +120,7 @@ class Chart {
     this.good = good;
     if (text) this.title.title = `${text} (${this.spec.name})`;
     this.description = text;
+    if (this.about.textContent) this.#tell(); // it was drawn before
   }
 
   show(isSeen) {
@@ -153,15 +158,16 @@ class Chart {
     const traces = await this.#traces(colors);
     if (this.isFree) return;
     this.traces = traces;
-    this.note.hidden = traces.length > 0;
-    if (!traces.length) {
-      this.drawn = -Infinity; // the first values are drawn as soon as they are there
-      setText(this.note, inputs && !this.#isLoaded() ? "…" : "no values yet");
-    }
+    const layout = this.#layout(colors);
+    const isAwaited = inputs !== null && !traces.length && !this.#isLoaded();
+    const reason = isAwaited ? "…" : reasonAgainst(traces, layout);
+    if (!traces.length) this.drawn = -Infinity; // the first values are drawn as soon as they are there
+    setText(this.note, reason);
     this.#tell();
-    if (!traces.length || !this.numbers.hidden) return;
+    this.#arrange();
+    if (reason || !this.numbers.hidden) return;
     this.plot ??= new Plot(this.target, `values of ${harmless(this.spec.title)}`, (range) => this.#zoomed(range));
-    this.plot.draw(traces, this.#layout(colors));
+    this.plot.draw(traces, layout);
   }
 
   /** Bring the words about the chart up to date: its summary, and its table if that is shown. */
@@ -172,18 +178,23 @@ class Chart {
     if (this.numbers.hidden) return;
     const { header, rows, left } = tableOf(this.spec, this.traces, axis);
     const grid = table(header, rows, "numbers");
-    grid.setAttribute("role", "region");
-    grid.setAttribute("aria-label", `numbers of ${harmless(this.spec.title)}`);
-    const more = left ? element("p", { className: "quiet" }, `${left} more: see its CSV.`) : "";
-    this.numbers.replaceChildren(...(this.traces.length ? [grid, more] : []));
+    this.scrolled.replaceChildren(...grid.children); // which keeps its place and the focus
+    setText(this.more, left ? `${left} more: see its CSV.` : "");
   }
 
   /** Show the numbers in place of the plot, or the plot again. */
   #turn() {
     this.numbers.hidden = !this.numbers.hidden;
-    this.target.hidden = !this.numbers.hidden;
-    this.asTable.setAttribute("aria-pressed", String(this.target.hidden));
+    this.asTable.setAttribute("aria-pressed", String(!this.numbers.hidden));
+    this.#arrange();
     this.mark(true);
+  }
+
+  /** Show one of the table, the plot, and the reason for which there is no plot. */
+  #arrange() {
+    const isTable = !this.numbers.hidden;
+    this.note.hidden = isTable || !this.note.textContent;
+    this.target.hidden = isTable || !this.note.hidden;
   }
 
   async #traces(colors) {
@@ -287,4 +298,11 @@ class Chart {
     const picture = await pictureOf(this.plot, harmless(this.spec.title), this.context.colors());
     save(picture, `${fileName(this.spec.name)}.png`);
   }
+}
+
+/** Return why traces cannot be drawn, empty if they can. */
+function reasonAgainst(traces, { isLog }) {
+  if (!traces.length) return "no values yet";
+  const isShown = traces.some(({ y }) => y?.some((value) => value > 0));
+  return isLog && !isShown ? "no values above 0, as a log scale has them" : "";
 }

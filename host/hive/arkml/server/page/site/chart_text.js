@@ -34,7 +34,7 @@ export function placeText(axis, x) {
     case "time":
       return moment(x * 1e6);
     case "age":
-      return `after ${duration(x)}`;
+      return `${duration(x)} after the start`;
     case "rows":
     case "updates":
       return `${whole(x)} ${axis}`;

@@ -6,7 +6,7 @@ export { byId, element, setShown, setText };
 
 /** Return a table of rows of cells, which are texts or elements; numbers stand on the right. */
 export function table(header, rows, className = "") {
-  const head = element("tr", {}, ...header.map((name) => element("th", { scope: "col" }, name)));
+  const head = element("tr", {}, ...header.map((name) => (name ? element("th", { scope: "col" }, name) : element("td", {}))));
   const body = rows.map((cells) =>
     element("tr", {}, ...cells.map((cell) => (cell instanceof Node && cell.tagName === "TD" ? cell : element("td", {}, cell ?? ""))))
   );

@@ -88,7 +88,7 @@ export class Plot {
       legend: { show: false },
       cursor: this.#cursor(),
       select: { show: true, left: 0, top: 0, width: 0, height: 0 },
-      scales: { x: { time: layout.isTime, range: (_, low, high) => this.#across(low, high) }, y: this.#upwards() },
+      scales: { x: { time: layout.isTime, range: (chart) => this.#across(chart.data[0]) }, y: this.#upwards() },
       axes: [this.#axis(layout.isTime ? 36 : 26, { label: layout.label || undefined, labelSize: 15 }), this.#axis(0, { size: widthOf })],
       series: [{}, ...this.traces.map((trace) => seriesOf(trace))],
       bands: bandsOf(this.traces),
@@ -133,9 +133,10 @@ export class Plot {
     return splits.map((value) => (value === null ? null : ticks([value], value)[0]));
   }
 
-  #across(low, high) {
+  #across(places) {
     if (this.layout.range) return this.layout.range;
-    if (low === null || low === undefined) return [0, 1];
+    if (!places.length) return [0, 1];
+    const [low, high] = [places[0], places.at(-1)];
     if (low < high) return [low, high];
     const around = this.layout.isTime ? 30_000 : Math.abs(low) / 2 || 1;
     return [low - around, low + around];
@@ -146,8 +147,7 @@ export class Plot {
     const { isLog, fromZero } = this.layout;
     if (map.z) return { range: () => [this.traces[0].edges[0], this.traces[0].edges.at(-1)] };
     if (!isLog) return { range: (_, low, high) => roomy(low, high, fromZero) };
-    const powers = (low, high) => (low > 0 ? uPlot.rangeLog(low, high, 10, false) : [1, 10]);
-    return { distr: 3, range: (_, low, high) => powers(low, high) };
+    return { distr: 3, range: (_, low, high) => powersOf(low, high) };
   }
 
   #paint(chart) {
@@ -165,10 +165,10 @@ export class Plot {
 
   #zoom(factor, place) {
     const { min, max } = this.chart.scales.x;
-    const reach = ((max - min) * factor) / 2;
+    const width = (max - min) * factor;
     const [first, last] = [this.places[0], this.places.at(-1)];
-    const range = [Math.max(first, place - reach), Math.min(last, place + reach)];
-    this.zoomed(range[0] <= first && range[1] >= last ? null : range);
+    const begin = Math.max(first, Math.min(last - width, place - width / 2));
+    this.zoomed(width >= last - first ? null : [begin, begin + width]);
   }
 
   #pointed(chart) {
@@ -218,6 +218,12 @@ export class Plot {
     const width = this.target.clientWidth;
     if (this.chart && width && width !== this.chart.width) this.chart.setSize({ width, height: HEIGHT });
   }
+}
+
+/** Return a range of a logarithmic axis, which has some room around values that hardly differ. */
+function powersOf(low, high) {
+  if (!(low > 0)) return [1, 10];
+  return high < 1.1 * low ? uPlot.rangeLog(low / 2, high * 2, 10, false) : uPlot.rangeLog(low, high, 10, false);
 }
 
 function seriesOf({ mode, line = {}, fill }) {

@@ -64,19 +64,21 @@ export function tick(value, step) {
 
 /** Return how many digits after the point a step has, 12 at most. */
 function digitsOf(step) {
-  let digits = 0;
-  while (digits < 12 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6) digits += 1;
-  return digits;
+  for (let digits = 0; digits < 12; digits += 1) {
+    const scaled = step * 10 ** digits;
+    if (Math.round(scaled) > 0 && Math.abs(scaled - Math.round(scaled)) < 1e-6) return digits;
+  }
+  return 12;
 }
 
 /** Return the texts of ticks that are times in milliseconds, `step` apart: a day where it begins. */
 export function timeTicks(times, step) {
   const two = (number) => String(number).padStart(2, "0");
   const dayOf = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  const days = times.map((time) => dayOf(new Date(time)));
-  return times.map((time, index) => {
+  const dates = times.map((time) => new Date(Math.round(time / 1_000) * 1_000)); // some are a bit early
+  const days = dates.map(dayOf);
+  return dates.map((at, index) => {
     if (step >= DAY) return days[index];
-    const at = new Date(time);
     const seconds = step < MINUTE ? `:${two(at.getSeconds())}` : "";
     const clock = `${two(at.getHours())}:${two(at.getMinutes())}${seconds}`;
     return days[index] === days[index - 1] ? clock : `${clock}\n${days[index]}`;

@@ -37,7 +37,7 @@ const NARROW = matchMedia("(max-width: 40rem)"); // as the style sheet has it
 export class RunView {
   constructor(app) {
     this.app = app;
-    this.element = element("div", { className: "run" });
+    this.element = element("main", { className: "run" });
     this.charts = null;
     this.shown = "";
     this.of = "";
