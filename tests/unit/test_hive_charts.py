@@ -169,7 +169,8 @@ def test_a_summary_of_a_histogram_says_where_most_values_are():
 def test_a_table_has_a_column_for_each_line_and_sixty_rows_at_most():
     many = {"name": "many", "x": list(range(1_000)), "y": list(range(1_000))}
     few = {"name": "few", "x": [0, 999], "y": [0.5, None]}
-    found = asked("table", {"title": "t"}, [many, few], "rows")
+    raw, best = {**many, "isAside": True}, {**few, "marker": {"symbol": "star"}}
+    found = asked("table", {"title": "t"}, [raw, many, few, best], "rows")
 
     assert found["header"] == ["rows", "many", "few"]
     assert (len(found["rows"]), found["left"]) == (60, 940)

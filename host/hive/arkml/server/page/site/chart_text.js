@@ -48,13 +48,18 @@ export function summaryOf(spec, traces, axis, good = "") {
   const [map] = traces;
   if (!map) return `${spec.title}: no values yet.`;
   if (map.z) return heatSummary(spec, map, axis);
-  const lines = traces.filter((trace) => !trace.isAside && trace.marker?.symbol !== "star");
+  const lines = linesOf(traces);
   const told = lines.slice(0, MOST_NAMED).map((line) => {
     const name = lines.length > 1 ? `${line.name}: ` : "";
     return name + courseOf(spec, line, axis, good);
   });
   if (lines.length > told.length) told.push(`and ${lines.length - told.length} more lines`);
   return `${spec.title}: ${told.join(". ")}.`;
+}
+
+/** Return the lines among traces: not the edges of areas, raw curves, and marks of the best. */
+function linesOf(traces) {
+  return traces.filter((trace) => !trace.isAside && trace.marker?.symbol !== "star");
 }
 
 function courseOf(spec, { x, y }, axis, good) {
@@ -84,7 +89,7 @@ function heatSummary(spec, { x, edges, z }, axis) {
 export function tableOf(spec, traces, axis) {
   const [map] = traces;
   if (map?.z) return heatTable(spec, map, axis);
-  const lines = traces.filter((trace) => trace.name);
+  const lines = linesOf(traces);
   const places = placesOf(lines);
   const kept = spaced(places);
   const rows = kept.map((place) => {

@@ -428,7 +428,7 @@ function replaceIfOther(target, children) {
 }
 
 function back() {
-  return element("a", { href: "#", className: "back" }, "← all runs");
+  return element("a", { href: "#", className: "back", "aria-label": "all runs" }, "←", element("span", {}, " all runs"));
 }
 
 function folded(id, title, ...children) {
