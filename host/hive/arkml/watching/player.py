@@ -33,6 +33,7 @@ from arkml.watching.pace import WatchPace
 
 _BEAT_EVERY = 1.0  # seconds
 _STARTS_WITHIN = 600  # frames
+_STARTS_AGAIN_WITHIN = 60  # frames of a guest whose start was refused
 _MOST_CALLS, _MOST_TEXT = 16, 500
 _PER_FRAME = (ModuleKind.APPLET, ModuleKind.PLAIN)
 
@@ -110,7 +111,8 @@ class WatchedGuest:
 
     def _require_start(self, gateway: PolicyEvaluation) -> None:
         """Raise the reason if the guest does not start its run, or NotFound without one."""
-        if gateway.has_started or self._number < _STARTS_WITHIN:
+        within = _STARTS_WITHIN if gateway.failure is None else _STARTS_AGAIN_WITHIN
+        if gateway.has_started or self._number < within:
             return
         raise gateway.failure or NotFound(
             f"{self._job.guest.name} started no training{gateway.unplayed} within"
