@@ -136,14 +136,27 @@ def test_more_workers_than_allowed_are_refused_with_the_numbers_and_leave_no_run
     assert [run["name"] for run in service.get("/runs").json()["runs"]] == ["first"]
 
 
-def test_a_hive_without_workers_takes_no_module_and_starts_none(make_service, jobs):
+def test_a_hive_without_workers_takes_modules_for_players_alone_and_starts_none(make_service, jobs):
     service = make_service(0)
+    known = service.http.head(f"/modules/{HASH}?for_workers=1")
+    service.http.put(f"/modules/{HASH}", content=MODULE).raise_for_status()
+    _, reason = refusal(ask(service, jobs, 1))
+
+    assert known.status_code == 503
+    assert "arkml hive serve --workers N" in reason
+    assert service.http.head(f"/modules/{HASH}").status_code == 200
+    assert service.http.head(f"/modules/{HASH}?for_workers=1").status_code == 503
+    assert service.get("/runs").json()["runs"] == []
+
+
+def test_a_hive_that_plays_no_guests_takes_no_module(make_service, jobs):
+    service = make_service(0, options={"watches": {"total": 0}})
     module = service.http.put(f"/modules/{HASH}", content=MODULE)
     known = service.http.head(f"/modules/{HASH}")
 
     assert refusal(ask(service, jobs, 1)) == refusal(module)
     assert module.status_code == known.status_code == 503
-    assert "arkml hive serve --workers N" in module.json()["error"]
+    assert "--watches N and --workers N allow them" in module.json()["error"]
     assert service.get("/runs").json()["runs"] == []
 
 
