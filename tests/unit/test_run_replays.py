@@ -80,3 +80,24 @@ def test_nothing_is_read_through_a_link(replays, tmp_path):
     for ask in (replays.kept, lambda: replays.read("best")):
         with pytest.raises(OSError, match=r"best\.replay"):
             ask()
+
+
+def test_recorded_episodes_are_kept_by_version_and_the_oldest_of_nine_goes(replays):
+    replays.keep(report(1, 2.0))
+    for version in (5, 4, 3, 2, 6, 7, 8, 9):
+        replays.keep_recorded(report(version, 1.0))
+    replays.keep_recorded(report(3, 7.0))  # again
+    last = replays.keep_recorded(report(10, 1.0))
+
+    kept = [(one.kind, one.version) for one in replays.kept()]
+    recorded = [("recorded", version) for version in (2, 3, 4, 6, 7, 8, 9, 10)]
+    assert kept == [("best", 1), ("worst", 1), ("latest", 1), *recorded]
+    assert last in replays.kept()
+    assert ReplayDocument.unpack(replays.read("recorded", 3)).guest == "3"
+    assert {one.version: one.score for one in replays.kept()}[3] == 7.0
+    with pytest.raises(HiveRefused, match="recorded of version 5"):
+        replays.read("recorded", 5)
+    with pytest.raises(HiveRefused, match="version=N"):
+        replays.read("recorded")
+    with pytest.raises(ProtocolError):
+        replays.keep_recorded(ReplayReport(11, 1.0, "***"))

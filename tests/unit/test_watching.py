@@ -135,6 +135,7 @@ PLAYERS = {
     time.sleep(9999)
     """,
     "ends": "sys.exit(3)",
+    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
     "wrong": "say('shout {}')",
     "large": "say('frame ' + 'x' * (9 << 20))",
     "beats": """
@@ -209,6 +210,7 @@ async def test_a_player_goes_on_for_a_moment_after_the_last_watcher_and_for_one_
         ("silent", "the guest has not come to the end of a frame for 0.3 s, and was ended"),
         ("stuck", "the guest has not come to the end of a frame for 0.2 s, and was ended"),
         ("ends", "the player ended with status 3"),
+        ("killed", "the player was ended by signal 9, as by a want of memory"),
         ("wrong", "the player said what is no line of a player, and was ended"),
         ("large", "the player said more than 8,388,608 bytes at once"),
         ("beats", "done"),

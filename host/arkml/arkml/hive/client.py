@@ -197,9 +197,12 @@ class HiveClient(Closing):
         path = _path(run_id, "replays")
         return self._ask("GET", path, lambda answer: read(answer, ReplayList).replays)
 
-    def replay(self, run_id: str, kind: ReplayKind) -> Future[ReplayDocument]:
-        """Fetch a replay that a run keeps."""
-        path = _path(run_id, f"replay?which={kind}")
+    def replay(
+        self, run_id: str, kind: ReplayKind, version: int | None = None
+    ) -> Future[ReplayDocument]:
+        """Fetch a replay that a run keeps; a recorded one is named by its version."""
+        of = "" if version is None else f"&version={version}"
+        path = _path(run_id, f"replay?which={kind}{of}")
         return self._ask(
             "GET", path, lambda answer: ReplayDocument.unpack(answer.content), is_file=True
         )

@@ -232,6 +232,8 @@ def _ending(status: int) -> str:
     """Return a sentence about a process that ended without saying why."""
     if status == -signal.SIGXCPU:
         return "the module of the guest takes too long to compile"
-    if status in (-signal.SIGABRT, -signal.SIGKILL, -signal.SIGSEGV):
-        return f"the player was ended by signal {-status}: it takes more memory than it may have"
+    if status in (-signal.SIGABRT, -signal.SIGKILL):
+        return f"the player was ended by signal {-status}, as by a want of memory"
+    if status < 0:
+        return f"the player was ended by signal {-status}"
     return f"the player ended with status {status}"

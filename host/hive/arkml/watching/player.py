@@ -146,6 +146,8 @@ def ending_of(error: Exception) -> WatchEnd:
         _cut(f"{one.function} ({one.module}{_place(one.offset)})") for one in frames[:_MOST_CALLS]
     ]
     text = str(error).partition("\n")[0] or type(error).__name__
+    if isinstance(error, MemoryError):
+        text = "it takes more memory than a player may have"
     return WatchEnd(_cut(text), calls)
 
 
