@@ -5,7 +5,7 @@ export const RETURNS = ["best", "evaluation", "return"];
 export const MOST_FILTER = 500;
 const MOST_NAME = 200;
 const MOST = { columns: 40, hidden: 20, pins: 24, charts: 12, brush: 20 };
-const MOST_METRICS = 8; // of one chart
+export const MOST_METRICS = 5; // of one chart, each with a dash of its own
 const GROUP = /^(|seed|none|game|setting:.{1,100})$/s;
 const DEFAULTS = { q: "", sort: "-started_at", x: "rows", smooth: 0, log: false, of: "best" };
 

@@ -3,6 +3,7 @@
 const THEMES = ["auto", "light", "dark"];
 const KEY = "arkml.theme";
 const DASHES = [[], [7, 3], [2, 3], [7, 3, 2, 3], [12, 4]]; // pixels drawn, and left out
+const SIGNS = ["──", "╌╌", "┈┈", "╌┈", "━ ━"]; // the dashes as text
 const MARKS = ["star", "square", "diamond", "cross", "triangle-up"];
 
 /** Return the colors that charts need, as the theme has them now. */
@@ -36,6 +37,11 @@ export function styleOf(index, colors) {
     dash: DASHES[round % DASHES.length],
     mark: MARKS[round % MARKS.length],
   };
+}
+
+/** Return a dash as text, by the place of what is drawn with it. */
+export function dashSign(index) {
+  return SIGNS[index % SIGNS.length];
 }
 
 /** Set up the switch; `changed` is called with each change of colors. */

@@ -1,8 +1,10 @@
 // The view of one run, or of several laid over each other.
 
 import { isOver, remove, savePolicy, snapshot, stop } from "./actions.js";
+import { MOST_METRICS } from "./address.js";
 import { Charts } from "./chart.js";
 import { chooseNames } from "./choices.js";
+import { dashSign } from "./colors.js";
 import { button, element, setShown, setText } from "./dom.js";
 import { bytes, harmless, short, whole } from "./format.js";
 import { evaluationsOf, groupChoices, groupsOf } from "./groups.js";
@@ -27,7 +29,6 @@ import { watchOf } from "./watch.js";
 const MOST_NAMED = 3; // runs in the title
 const MOST_PINS = 24;
 const MOST_CHARTS = 12;
-const MOST_METRICS = 8; // of one chart
 const OF_ONE = ["origin", "versions", "log"]; // sections of one run alone
 const DETAILS_EVERY = 10_000; // milliseconds, while one of the panels that show them is in view
 const BRIEF = ["return", "evaluation", "rows"]; // figures that are left where all of them are folded
@@ -113,7 +114,7 @@ export class RunView {
     this.facts = element("details", { className: "facts" }, this.brief, this.figures);
     this.#fold();
     this.shownGroups = null;
-    this.legend = element("ul", { className: "legend" });
+    this.legend = element("ul", { className: "legend", tabIndex: 0, "aria-label": "legend" });
     this.trouble = element("p", { className: "trouble", role: "status" });
     this.refusal = element("p", { className: "refusal", role: "status" });
     this.body = element("div", {});
@@ -269,7 +270,7 @@ export class RunView {
   #sections(search) {
     const wanted = search.trim().toLowerCase();
     const own = this.app.view.charts
-      .map((names) => ({ title: names.join(", "), name: nameOf(names), names }))
+      .map((names) => ({ title: names.map((name, index) => `${dashSign(index)} ${name}`).join(", "), name: nameOf(names), names }))
       .filter(({ title }) => title.toLowerCase().includes(wanted));
     return [{ id: "added", title: "Added charts", charts: own }, ...sectionsOf(this.#names(), search)];
   }

@@ -8,7 +8,7 @@ import { button, command, element, setShown, setText } from "./dom.js";
 import { filterOf } from "./filters.js";
 import { harmless, short } from "./format.js";
 import { groupChoices, groupsOf, median } from "./groups.js";
-import { patchLabels, titleOf } from "./labels.js";
+import { mayLabel, patchLabels, titleOf } from "./labels.js";
 import { progressOf } from "./progress.js";
 import { savedViews } from "./saved_views.js";
 import { Sparks } from "./sparks.js";
@@ -253,14 +253,14 @@ const SHOW = {
   name(_, cell, run) {
     if (!cell.firstChild) cell.append(element("a", {}));
     cell.firstChild.href = `#runs=${run.id}`;
-    setText(cell.firstChild, harmless(titleOf(run)) || run.id);
+    setText(cell.firstChild, harmless(titleOf(run)));
     cell.title = run.title ? harmless(run.name) : "";
   },
   star(table, cell, run) {
     if (!cell.firstChild) cell.append(button("", () => table.star(run.id), { className: "star" }));
     const star = cell.firstChild;
     setText(star, run.starred ? "★" : "☆");
-    star.disabled = table.app.who?.role === "read";
+    star.disabled = !mayLabel(table.app.who);
     star.setAttribute("aria-pressed", String(run.starred === true));
     star.setAttribute("aria-label", `star ${harmless(titleOf(run))}`);
   },

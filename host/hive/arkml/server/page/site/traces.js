@@ -31,18 +31,18 @@ export function tracesOf(spec, groups, points, view, colors) {
 }
 
 /**
- * Return the lines of several metrics in one chart, without the areas around them. Of one group
- * each metric has its looks; of several the groups have their colors, and the metrics their dashes.
+ * Return the lines of several metrics in one chart, without the areas around them. Each metric has
+ * its dash; of one group each has its color, too, and of several the groups have their colors, and
+ * their widths when the colors come again.
  */
 function severalOf({ names }, groups, points, view, colors) {
   const isOne = groups.length === 1;
   return names.flatMap((name, index) =>
     groups.flatMap((group, place) => {
-      const round = Math.floor(place / colors.runs.length) * names.length + index;
-      const { dash } = styleOf(round * colors.runs.length, colors);
-      const looks = isOne ? styleOf(index, colors) : { dash };
+      const { dash } = styleOf(index * colors.runs.length, colors);
+      const looks = isOne ? { color: styleOf(index, colors).color } : { width: 1.7 + 1.5 * Math.floor(place / colors.runs.length) };
       const label = isOne ? name : `${name}, ${group.label}`;
-      const traces = tracesOf({ name }, [{ ...group, ...looks, label }], points, view);
+      const traces = tracesOf({ name }, [{ ...group, ...looks, dash, label }], points, view);
       return traces.filter((trace) => !trace.isAside);
     })
   );
@@ -170,13 +170,13 @@ function areaOf(spec, run, points, view) {
   });
 }
 
-function line(x, y, { label, color, dash, mark }) {
+function line(x, y, { label, color, dash, mark, width = 1.7 }) {
   return {
     mode: x.length === 1 ? "markers" : "lines",
     x,
     y,
     name: label,
-    line: { color, width: 1.7, dash },
+    line: { color, width, dash },
     marker: { color, size: 6 },
     mark: mark === "star" ? undefined : mark, // that of the best value
   };
