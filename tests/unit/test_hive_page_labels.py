@@ -74,3 +74,14 @@ def test_progress_is_that_of_the_limit_that_is_reached_first(run, share, text):
 
     assert found["text"] == text
     assert found["share"] == (share if share is None else pytest.approx(share))
+
+
+@pytest.mark.parametrize(
+    ("status", "is_page", "is_proxy"),
+    [(502, True, True), (502, False, True), (200, True, True), (500, False, False)],
+)
+def test_an_answer_of_a_proxy_is_told_from_that_of_the_hive(status, is_page, is_proxy):
+    sentence = asked("stranger", status, is_page)
+
+    assert sentence.startswith("something between" if is_proxy else "the hive answers")
+    assert str(status) in sentence

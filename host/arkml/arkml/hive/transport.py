@@ -51,6 +51,14 @@ _TIMEOUT = httpx.Timeout(_TIMEOUT_OF_PARTS, read=60.0, pool=None)
 _REPEATED = ("rows", "beat", "names", "sessions")
 """The last words of the paths to which a session repeats a refused request, such as rows."""
 
+_REFUSALS = 400
+_GATEWAYS = (502, 504)
+"""The first status of a refusal, and those of a proxy that does not reach its server."""
+
+_PAGES = ("text/html", "application/xhtml+xml")
+_KIND = 40  # characters of a content type
+_PLACE = "arkml.place"
+
 _FRESH = 6.0  # seconds that a refusal counts; a beat comes every five
 _KEEP_ALIVE = 60.0  # seconds; less than the server's, or both would close at once
 
@@ -132,7 +140,8 @@ class HiveTransport:
 
         `path` begins after the version, as "/runs/RUN/policy" does. `is_file` is true where the
         answer may be as large as a policy or a module. Raises HiveUnreachable, after which the next
-        request locates the hive anew, and ProtocolError for an answer that is too large.
+        request locates the hive anew, and ProtocolError for an answer that is too large, or that
+        grants the request and is not a hive's, such as the page of a login to a network.
         """
         try:
             answer = await self._sent(method, path, content, body, headers, timeout, is_file)
@@ -140,6 +149,8 @@ class HiveTransport:
             self.trouble = str(error)
             raise
         self.answered, self.trouble = time.monotonic(), ""
+        if answer.status_code < _REFUSALS and (stranger := _stranger(answer)):
+            raise ProtocolError(stranger)
         before = self._refusals.pop(path, None)
         if answer.status_code in RETRIED and path.rpartition("/")[2] in _REPEATED:
             now = self.answered
@@ -309,7 +320,10 @@ class HiveTransport:
                 limit.reschedule((limit.when() or 0.0) + len(part) / _RATE)
             else:
                 return httpx.Response(
-                    answer.status_code, headers=answer.headers, content=bytes(content)
+                    answer.status_code,
+                    headers=answer.headers,
+                    content=bytes(content),
+                    extensions={_PLACE: self.place},
                 )
         raise ProtocolError(f"the hive answered with more than {most} bytes")
 
@@ -372,8 +386,29 @@ def read(answer: httpx.Response, kind: type[Reply]) -> Reply:
         raise ProtocolError(f"the hive answered what cannot be used: {error}") from None
 
 
+def _stranger(answer: httpx.Response) -> str:
+    """
+    Return the sentence about an answer that is not a hive's, empty for any other.
+
+    A hive answers its clients neither with pages nor with redirections, and is no gateway.
+    """
+    status = answer.status_code
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_page, is_redirection = kind in _PAGES, 300 <= status < _REFUSALS
+    if not (is_page or is_redirection or status in _GATEWAYS):
+        return ""
+    place = answer.extensions.get(_PLACE, "the address")
+    given = f" with {kind[:_KIND]}" if kind else ""
+    return harmless(
+        f"{place} answered {status}{given}: that is not a hive; is a proxy in between, or another"
+        " server at that address?"
+    )
+
+
 def reason(answer: httpx.Response) -> str:
     """Return the sentence with which a hive refuses a request, sanitized and shortened."""
+    if stranger := _stranger(answer):
+        return stranger
     # Not `text`: its decoder is one that the answer names, and may take the square of its length.
     text = answer.content[:_QUOTED].decode(errors="replace")
     try:

@@ -111,14 +111,25 @@ async function ask(path, options) {
   } finally {
     underWay.delete(request);
   }
-  if (answer.ok) return answer;
+  if (answer.ok && !isPage(answer)) return answer;
   throw await refusalIn(answer);
 }
 
-/** Return the error of an answer that refuses. */
+function isPage(answer) {
+  return (answer.headers.get("content-type") ?? "").startsWith("text/html");
+}
+
+/** Return the error of an answer that refuses, or that is not the hive's. */
 async function refusalIn(answer) {
   const text = await answer.text();
-  return new ApiError(sentenceIn(text) ?? `the hive answers with status ${answer.status}`, answer.status);
+  const known = isPage(answer) ? null : sentenceIn(text);
+  return new ApiError(known ?? strangerSentence(answer.status, isPage(answer)), answer.ok ? 0 : answer.status);
+}
+
+/** Return what is said of an answer without a sentence of the hive: a proxy answers with pages. */
+export function strangerSentence(status, isHtml) {
+  if (!isHtml && status !== 502 && status !== 504) return `the hive answers with status ${status}`;
+  return `something between this page and the hive answers with status ${status}, such as a proxy`;
 }
 
 function sentenceIn(text) {
