@@ -111,6 +111,7 @@ def answers_of(service):
     changed = {"before": "0" * 64, "after": "1" * 64, "state": "kept"}
     yield f"{run}/events", "post", service.post(f"{at}/events", changed)
     yield f"{run}/events", "post", service.post(f"{at}/events", {**changed, "after": "x"})
+    yield f"{run}/goal", "post", service.post(f"{at}/goal", {"wanted": 1.0})
     yield f"{run}/replays", "get", service.get(f"{at}/replays")
     yield f"{run}/metrics", "get", service.get(f"{at}/metrics")
     yield f"{run}/histograms", "get", service.get(f"{at}/histograms")
