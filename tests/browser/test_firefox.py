@@ -21,7 +21,7 @@ def test_firefox_shows_runs_and_draws_their_charts(tmp_path):
         run = hive.the_run()
         rows = hive.run(run)["rows"]
 
-        name, shown = visit(
+        name, shown, _ = visit(
             hive.link,
             {"see": LIVE},
             {"see": "document.querySelector('table a')"},
@@ -32,6 +32,9 @@ def test_firefox_shows_runs_and_draws_their_charts(tmp_path):
             {"see": "location.hash.includes('log') && document.getElementById('log').checked"},
             {"see": DRAWN},
             {"say": "document.querySelector('[data-figure=rows]').textContent"},
+            {"say": "document.querySelector('.plot[role=slider]').focus()"},
+            {"press": "Home"},
+            {"see": "document.querySelector('.reading .where').textContent.endsWith(' rows')"},
         )
 
     assert name == "cartpole"

@@ -28,12 +28,13 @@ function readChart(figure, { title, lines, scale: { left, right, width, low, hig
   const reader = new Readout(area, `values of ${title}`, source);
   reader.attach(area);
   reader.bound();
-  area.addEventListener("pointermove", ({ clientX }) => {
+  const pointed = ({ clientX }) => {
     const share = ((clientX - area.getBoundingClientRect().left) / across() - left) / (right - left);
     const places = source.places();
     if (places.length) source.point(places[nearest(places, low + share * (high - low))]);
-  });
-  area.addEventListener("pointerleave", () => reader.hide());
+  };
+  for (const kind of ["pointermove", "pointerdown"]) area.addEventListener(kind, pointed);
+  area.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && reader.hide());
 }
 
 function valueOf({ group, x, y, lowest, highest }, place) {
