@@ -139,6 +139,8 @@ def answers_of(service):
     yield "/v1/curves", "get", service.get(curves)
     yield "/v1/curves", "get", service.get(f"{curves}&points=3")
     yield f"{run}/events", "get", service.get(f"{at}/events")
+    yield f"{run}/goal", "post", service.post(f"{at}/goal", {"wanted": 2.0})
+    yield f"{run}/goal", "post", service.post(f"{at}/goal", {"wanted": "x"})
     yield f"{run}/log", "get", service.get(f"{at}/log")
     for path in ("/v1/whoami", "/v1/settings", "/v1/usage"):
         yield path, "get", service.get(path.removeprefix("/v1"))

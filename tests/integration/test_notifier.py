@@ -150,6 +150,8 @@ def test_a_command_is_no_line_of_a_shell(tmp_path):
         ({"urls": ("http://a/",) * 17}, "17 URLs"),
         ({"command": "no-program-of-that-name --now"}, "no-program-of-that-name"),
         ({"command": "echo 'open"}, "No closing quotation"),
+        ({"command": "echo \0"}, "a program that there is"),
+        ({"command": 5}, "notify_command is 5"),
     ],
 )
 def test_receivers_that_cannot_be_are_refused(options, word):

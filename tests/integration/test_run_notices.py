@@ -79,6 +79,15 @@ def test_a_learner_that_is_restarted_is_told(tmp_path):
     assert counted == 1
 
 
+def test_a_learner_that_ends_because_it_has_diverged_is_told_to_diverge(tmp_path):
+    with told(tmp_path) as (service, receiver):
+        service.create(settings={}, misbehavior="diverge")
+        notices = eventually(lambda: len(receiver.notices) > 2 and receiver.notices)
+
+    assert [one["kind"] for one in notices] == ["diverging", "restarted", "aborted"]
+    assert notices[0]["text"] == "the learner diverges: weights are not finite"
+
+
 def test_a_run_that_is_aborted_is_told(tmp_path):
     with told(tmp_path) as (service, receiver):
         service.create(settings={}, misbehavior="misconfigured")
@@ -156,6 +165,12 @@ def test_a_training_in_a_program_has_the_notices(tmp_path, receiver):
     assert [one.kind for one in result.notices] == ["goal"]
     assert result.warnings == ()
     assert [one["kind"] for one in receiver.notices] == ["goal"]
+
+
+@pytest.mark.parametrize("notify", [5, [5], "hooks.example"])
+def test_a_training_refuses_what_is_no_url(tmp_path, notify):
+    with pytest.raises(package.UsageError, match="notify is"):
+        package.train(GUEST, frames=1, directory=tmp_path, notify=notify)
 
 
 def test_a_webhook_of_a_training_that_fails_is_one_warning(tmp_path):

@@ -184,7 +184,7 @@ def test_a_goal_that_is_reached_is_an_event_once(watched):
 def test_each_restart_is_an_event_and_the_first_of_ten_minutes_a_notice(watched):
     watch, history, told = watched
     for _ in range(3):
-        watch.note_restart("killed\x1b[2J")
+        watch.note_restart("killed\x1b[2J", has_diverged=False)
 
     assert [one.about for one in history.entries] == ["restarted"] * 3
     assert told.entries == [("restarted", "the learner ended, another one starts: killed\\x1b[2J")]

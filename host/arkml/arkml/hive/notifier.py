@@ -114,7 +114,8 @@ class NotifyOptions:
         for url in self.urls:
             _require_url(url)
         if self.command:
-            words = self.words
+            is_text = isinstance(self.command, str) and "\0" not in self.command
+            words = self.words if is_text else []
             if not words or shutil.which(words[0]) is None:
                 raise UsageError(
                     f"notify_command is {cut_repr(self.command)}: it takes the command line of a"

@@ -134,8 +134,8 @@ def train(
     imports: str | None = None,
     trace_every: int | None = None,
     keep_module: bool | None = None,
-    notify: str | Sequence[str] = (),
-    notify_command: str = "",
+    notify: str | Sequence[str] | None = None,
+    notify_command: str | None = None,
 ) -> TrainingResult:
     """
     Train a guest until a goal is reached, and keep the policy.
@@ -286,11 +286,17 @@ def train(
         imports=imports,
         trace_every=trace_every,
         keep_module=keep_module,
-        notify=NotifyOptions(
-            (notify,) if isinstance(notify, str) else tuple(notify), notify_command
-        ),
+        notify=NotifyOptions(_several(notify), notify_command or ""),
     )
     return _train(data, options, progress, page if callable(page) else None)
+
+
+def _several(notify: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the URLs of an argument. Raises UsageError for other types."""
+    urls = (notify,) if isinstance(notify, str) else notify or ()
+    if not isinstance(urls, Sequence) or not all(isinstance(url, str) for url in urls):
+        raise UsageError(f"notify is {cut_repr(notify)}: it takes a URL, or a list of them")
+    return tuple(urls)
 
 
 class GuestTrainer(Closing):

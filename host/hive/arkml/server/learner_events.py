@@ -126,9 +126,14 @@ class LearnerFailing:
 
 @dataclass(frozen=True, slots=True)
 class LearnerEnded:
-    """The learner's process has ended, and a new one will be started."""
+    """
+    The learner's process has ended, and a new one will be started.
+
+    `has_diverged`: it has ended because losses or weights were not finite.
+    """
 
     reason: str
+    has_diverged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -396,9 +396,9 @@ class Run:
                 self._progress = self._progress.after(event)
                 self.document.n_opts = self._progress.n_opts
                 await self._try_save()
-            case LearnerEnded(reason=reason):
+            case LearnerEnded(reason=reason, has_diverged=has_diverged):
                 self.document.reason = reason
-                self.watch.note_restart(reason)
+                self.watch.note_restart(reason, has_diverged=has_diverged)
                 before, _ = self.metrics.latest.get(_LEARNER_ENDS, (0.0, 0))
                 await self.record([(_LEARNER_ENDS, self._log.rows, before + 1)])
                 await self._try_save()

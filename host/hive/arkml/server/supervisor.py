@@ -200,7 +200,7 @@ class Supervisor:
                 self._set_health(_Health.ENDED)
                 await self._apply(LearnerGivenUp(reason))
                 return
-            await self._apply(LearnerEnded(self._reason))
+            await self._apply(LearnerEnded(self._reason, status == _DIVERGED))
             self._set_health(_Health.UNWELL)
             delay = _RESTART_DELAYS[min(self._crashes, len(_RESTART_DELAYS)) - 1]
             _log.warning(

@@ -65,8 +65,10 @@ class RunWatch:
         for kind, sentence in self._findings.look(Sample(rows, self._document.n_opts, values)):
             self._say(kind, sentence)
 
-    def note_restart(self, reason: str) -> None:
+    def note_restart(self, reason: str, *, has_diverged: bool) -> None:
         """Note that the learner has ended, and another one starts, which is logged elsewhere."""
+        if has_diverged:
+            self._say("diverging", f"the learner diverges: {reason}")
         self.counts["restarted"] += 1
         text = f"the learner ended, another one starts: {harmless(reason)}"
         entry = self._history.add("warning", text, "restarted")
