@@ -72,7 +72,11 @@ def test_best_and_latest_play_side_by_side_until_nobody_looks(hive, reach, looks
         expect(stage.get_by_text("target 0")).to_be_visible()
         expect(stage.get_by_text("action 1")).to_be_visible()
         expect(stage.get_by_text("This policy gives no values.")).to_be_visible()
-    stages.first.get_by_role("button", name="reach").nth(3).click()
+    name = stages.first.locator("tbody button").nth(3).element_handle()
+    before = frame_of(stages.first)
+    eventually(lambda: frame_of(stages.first) > before + 30)
+    assert name.evaluate("(one) => one.isConnected")  # or a press on it would be lost
+    name.click()
     expect(stages.first.locator("tr.looked")).to_have_count(1)
 
     ann.page.evaluate(HIDE, True)

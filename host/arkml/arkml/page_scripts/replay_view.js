@@ -87,10 +87,15 @@ class TimeLine {
   }
 }
 
-/** The table of the agents at a frame; `look` is called with the name of one that is chosen. */
+/**
+ * The table of the agents at a frame; `look` is called with the name of one that is chosen.
+ *
+ * Its rows stay where they are, so that a press on one is not lost while the frames go on.
+ */
 export class AgentTable {
   #body = element("tbody");
   #look;
+  #rows = []; // { root, name, dot, label, cells, actor }
 
   constructor(look) {
     this.#look = look;
@@ -103,29 +108,40 @@ export class AgentTable {
   }
 
   show(scene, looked) {
-    const rows = scene.actors.slice(0, ROWS).map((actor) => this.#row(actor, looked));
-    this.#body.replaceChildren(...rows);
+    const actors = scene.actors.slice(0, ROWS);
+    while (this.#rows.length > actors.length) this.#rows.pop().root.remove();
+    while (this.#rows.length < actors.length) this.#add();
+    actors.forEach((actor, place) => this.#fill(this.#rows[place], actor, looked));
   }
 
-  #row(actor, looked) {
+  #add() {
     const dot = element("span", { className: "dot" });
-    dot.style.background = `var(--actor-${actor.index % 8})`;
-    const name = element("button", { type: "button", className: "name" }, dot, actor.name);
-    name.setAttribute("aria-pressed", String(actor.name === looked));
-    name.addEventListener("click", () => this.#look(actor.name));
-    const number = (text) => element("td", { className: "number" }, text);
+    const label = document.createTextNode("");
+    const name = element("button", { type: "button", className: "name" }, dot, label);
+    const cells = ["", "number", "number", "number", "number"].map((className) => element("td", { className }));
+    const root = element("tr", {}, element("th", { scope: "row" }, name), ...cells);
+    const row = { root, name, dot, label, cells, actor: null };
+    name.addEventListener("click", () => this.#look(row.actor.name));
+    this.#rows.push(row);
+    this.#body.append(root);
+  }
+
+  #fill(row, actor, looked) {
+    const isLooked = actor.name === looked;
+    if (row.actor?.index !== actor.index) row.dot.style.background = `var(--actor-${actor.index % 8})`;
+    if (row.label.data !== actor.name) row.label.data = actor.name;
+    row.actor = actor;
+    row.root.className = isLooked ? "looked" : "";
+    row.name.setAttribute("aria-pressed", String(isLooked));
     const actions = actor.acted.values.slice(0, 4).map(short).join(" ");
-    const row = element(
-      "tr",
-      { className: actor.name === looked ? "looked" : "" },
-      element("th", { scope: "row" }, name),
-      element("td", {}, actor.state),
-      number(short(actor.reward)),
-      number(short(actor.return)),
-      number(actor.value === null ? "–" : short(actor.value)),
-      number(actor.acted.values.length > 4 ? `${actions} …` : actions),
-    );
-    return row;
+    const texts = [
+      actor.state,
+      short(actor.reward),
+      short(actor.return),
+      actor.value === null ? "–" : short(actor.value),
+      actor.acted.values.length > 4 ? `${actions} …` : actions,
+    ];
+    row.cells.forEach((cell, place) => setText(cell, texts[place]));
   }
 }
 

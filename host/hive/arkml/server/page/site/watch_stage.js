@@ -161,7 +161,7 @@ export class WatchStage {
     const now = performance.now();
     if (now - this.#tabled < TABLE_EVERY) return;
     this.#tabled = now;
-    this.#keepFocus(() => this.agents.show(scene, this.#looked));
+    this.agents.show(scene, this.#looked);
     const actor = scene.actor(this.#looked) ?? scene.actors[0];
     if (actor) {
       setText(this.observed.head, `${actor.name} observes`);
@@ -186,14 +186,6 @@ export class WatchStage {
       ...(this.notes ?? []),
     ];
     setText(this.note, told.filter(Boolean).join(" "));
-  }
-
-  /** Build the table anew with the focus where it was. */
-  #keepFocus(build) {
-    const focused = this.agents.root.contains(document.activeElement) ? document.activeElement.textContent : null;
-    build();
-    if (focused === null) return;
-    [...this.agents.root.querySelectorAll("button")].find((one) => one.textContent === focused)?.focus();
   }
 
   #look(name) {
