@@ -266,3 +266,16 @@ def test_notices_of_the_trainings_before_this_one_are_not_said_again(monkeypatch
 
     assert told == ["restarted", "goal"]
     assert states == [[], ["restarted", "goal"]]
+
+
+def test_a_hive_that_tells_no_events_ends_no_training():
+    refused = Future()
+    refused.set_exception(HiveRefused("the token may not", 403))
+    client = Client(replace(RUN, rows=5))
+    client.events = lambda *_: refused
+    with monitor_of(None) as monitor:
+        monitor._hives.started[0] = client, RUN
+        monitor._look()
+
+    assert monitor.info.rows == 5
+    assert monitor.verdict is None

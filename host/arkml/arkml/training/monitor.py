@@ -279,7 +279,8 @@ class RunMonitor(Closing):
         for name, value, step in newest:
             if name in self.curves:
                 self.curves[name][step] = value
-        self.hear()
+        with suppress(HiveRefused):  # a hive that tells no events to those that train
+            self.hear()
 
     def hear(self) -> None:
         """Fetch the notices of the hive that are new. Raises HiveError, TimeoutError and others."""
