@@ -15,7 +15,7 @@ import { Sparks } from "./sparks.js";
 import { sweepOf } from "./sweep.js";
 import { groupSelect } from "./toolbar.js";
 
-const METRICS_EVERY = 15_000; // milliseconds between two looks at the metrics of columns
+const METRICS_EVERY = 15_000; // milliseconds between two looks at metrics of columns and searches
 const MOST_LAID_OVER = 64;
 
 /** The table. `app` has store, view, who, and `change(view)`. */
@@ -239,7 +239,7 @@ export class RunsTable {
   }
 
   #loadMetrics() {
-    const isShown = this.columns?.some(({ key }) => key.startsWith("metric:"));
+    const isShown = this.columns?.some(({ key }) => key.startsWith("metric:")) || this.app.view.q.includes("/");
     const goesOn = [...this.app.store.runs.values()].some((run) => !isOver(run));
     if (!isShown || !goesOn || document.hidden) return;
     this.app.store.loadLatest().catch((error) => {
