@@ -28,6 +28,7 @@ class App {
     this.kind = "";
     this.cachedColors = null;
     this.updating = null;
+    this.updated = -Infinity;
     this.wantDetails = () => {};
     this.store = new Store(() => this.update());
     this.stream = new Stream({
@@ -86,11 +87,13 @@ class App {
 
   /** Bring what is shown up to date, soon. */
   update() {
+    const due = Math.max(0, this.updated + UPDATE_EVERY - performance.now());
     this.updating ??= setTimeout(() => {
       this.updating = null;
       this.#openFirst();
+      this.updated = performance.now();
       this.shown?.update();
-    }, UPDATE_EVERY);
+    }, due);
   }
 
   /** Open the first run of the hive where the address asks for it, as soon as that is there. */

@@ -217,10 +217,10 @@ export class Store {
 
   /** Load the curves that are wanted: those of several runs by one request for many of them. */
   async #loadWanted() {
+    await this.ready(); // what is wanted meanwhile is asked for with the rest, once
     const wanted = this.wanted;
     this.wanted = new Map();
     this.timer = null;
-    await this.ready();
     const alike = new Map(); // by the names that they want: runs
     for (const [id, names] of wanted) {
       const key = JSON.stringify([...names].sort());

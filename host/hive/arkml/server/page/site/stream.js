@@ -56,7 +56,8 @@ export class Stream {
 
   /** Wait until the stream is open, or polling takes its place. */
   ready() {
-    if (this.state !== "connecting" && this.source?.readyState !== 0) return Promise.resolve();
+    const { readyState } = this.source ?? {};
+    if (readyState === 1 || (this.state !== "connecting" && readyState !== 0)) return Promise.resolve();
     return new Promise((resolve) => this.waiting.push(resolve));
   }
 
