@@ -200,7 +200,7 @@ def test_requests_are_counted_by_the_template_of_their_route(service):
         service.get(f"/{number}")
         service.http.get(root(service) + f"/nothing/{uuid.uuid4()}")
     service.get("/runs", headers={"authorization": "Bearer wrong"})
-    service.http.request("PATCH", "/runs")
+    service.http.request("PROPFIND", "/runs")
     found = scrape(service)
     routes = labels_of(found, "route")
     name = "arkml_http_requests_total"
