@@ -18,7 +18,7 @@ HOSTILE = '<img src=x onerror=alert(1)><b>b</b>\u202e%{y}"=1'
 LOOKS = """(name) => {
   const plot = document.querySelector(`figure[data-metric="${CSS.escape(name)}"] .plot`);
   return (plot?.data ?? []).filter((one) => one.mode === "lines" && one.line.width > 0)
-    .map((one) => [one.name, one.line.color, one.line.dash, one.line.width]);
+    .map((one) => [one.name, one.line.color, one.line.dash.join(), one.line.width]);
 }"""
 MEAN = "rollout/ep_rew_mean"
 

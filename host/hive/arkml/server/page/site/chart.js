@@ -18,7 +18,6 @@ let made = 0; // charts, whose parts have ids
 export class Charts {
   constructor(context) {
     this.context = context;
-    loadPlotly().catch(() => {}); // on its way while curves are; a chart says what is wrong
     this.all = new Map(); // by the names of their metrics
     this.observer = new IntersectionObserver((entries) => this.#see(entries), {
       rootMargin: "150px",

@@ -27,7 +27,7 @@ function writtenNote(app, id) {
   const text = element("textarea", { rows: 4, "aria-label": "note", disabled: true });
   const state = element("p", { className: "quiet", role: "status" });
   const save = button("Save the note", () => keep(known.note_revision), { disabled: true });
-  const other = element("pre", { className: "log", tabIndex: 0 });
+  const other = element("pre", { className: "theirs", tabIndex: 0 });
   const take = button("Take that one", () => show(details()));
   const replace = button("Replace it by mine", () => keep(details().note_revision));
   const conflict = element(
