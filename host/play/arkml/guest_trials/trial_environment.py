@@ -144,9 +144,7 @@ class GuestEnvironment:
             if result.observations is None:
                 self._fail(result.error)
                 return
-            tick = HostedTick(
-                result.rewards, result.observations, result.stand_ins, result.ended
-            )
+            tick = HostedTick(result.rewards, result.observations, result.stand_ins, result.ended)
             if result is not last:
                 trial.pass_over(tick)
         for answer in last.answers:

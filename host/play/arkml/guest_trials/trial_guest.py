@@ -35,9 +35,9 @@ _CAME = {
 @dataclass(slots=True)
 class TickResult:
     """
-    The outcome of one step of a guest: rewards, answers to messages, observations, stand-ins, and
-    the actors whose episodes have ended in a game.
+    The outcome of one step of a guest: rewards, answers to messages, observations, stand-ins.
 
+    `ended` are the actors whose episodes have ended, in a game that people are told of.
     `observations` is None if the guest failed; `error` then says why.
     """
 
