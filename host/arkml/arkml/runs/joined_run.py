@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import NotTrainable
 from arkml.hive.protocol.parts import in_words
-from arkml.hive.protocol.runs import OVER, RunInfo, RunRequest
+from arkml.hive.protocol.runs import OVER, RunInfo, RunRequest, find_run
 from arkml.hive.protocol.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,14 +37,13 @@ def run_to_join(
     """
     runs = client.runs().result()
     known = [run for run in runs if wanted in (run.id, run.name)]
-    found = [run for run in known if run.status not in OVER]
-    if not found:
+    run = find_run([one for one in known if one.status not in OVER], wanted)
+    if run is None:
         state = f"{cut_repr(wanted)} is {known[0].status}" if known else "there is none of that id"
         raise NotTrainable(
             f"run {cut_repr(wanted)} cannot be joined: {state}, and the hive has {len(runs)} runs"
             " (arkml hive list shows them)"
         )
-    run = next((one for one in found if one.id == wanted), found[0])
     own = client.details(run.id).result().settings
     if own.sync:
         raise NotTrainable(f"run {run.name!r} learns in lockstep with one host: none can join it")

@@ -50,14 +50,12 @@ def _client(hive: str) -> Iterator[HiveClient]:
 
 def find(client: HiveClient, wanted: str) -> RunInfo:
     """Return the run of that id, or the newest of that name. Raises UsageError."""
+    from arkml.hive.protocol.runs import find_run
+
     runs = client.runs().result()
-    for run in runs:
-        if run.id == wanted:
-            return run
-    for run in runs:
-        if run.name == wanted:
-            return run
-    raise UsageError(f"there is no run {wanted!r}; `arkml hive list` shows {len(runs)}")
+    if (found := find_run(runs, wanted)) is None:
+        raise UsageError(f"there is no run {wanted!r}; `arkml hive list` shows {len(runs)}")
+    return found
 
 
 def print_result(text: str, document: dict[str, Any], as_json: bool) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.result_messages import CheckpointInfo
-from arkml.hive.protocol.runs import Best, RunInfo
+from arkml.hive.protocol.runs import Best, RunInfo, find_run
 from arkml.hive.protocol.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,13 +107,9 @@ def checkpoint_file(directory: Path, n_opts: int) -> Path:
 
 
 def _chosen(runs: Sequence[RunInfo], wanted: str, source: str) -> RunInfo:
-    for run in runs:
-        if run.id == wanted:
-            return run
-    for run in runs:
-        if run.name == wanted:
-            return run
-    raise UsageError(f"there is no run {wanted!r} in {source}, which has {len(runs)} runs")
+    if (found := find_run(runs, wanted)) is None:
+        raise UsageError(f"there is no run {wanted!r} in {source}, which has {len(runs)} runs")
+    return found
 
 
 def _ask(client: HiveClient, info: RunInfo, source: str) -> ReportedRun:

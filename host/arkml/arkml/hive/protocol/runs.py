@@ -5,6 +5,7 @@ Runs of a hive: requests for runs, descriptions of runs, and the limits that all
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -260,6 +261,12 @@ class RunInfo(WireStruct, frozen=True):
     def shown_name(self) -> str:
         """The title, or without one the name."""
         return self.title or self.name
+
+
+def find_run(runs: Sequence[RunInfo], wanted: str) -> RunInfo | None:
+    """Return the run of that id, or the first one of that name; None without one."""
+    by_id = next((run for run in runs if run.id == wanted), None)
+    return by_id or next((run for run in runs if run.name == wanted), None)
 
 
 class WorkerInfo(WireStruct, frozen=True):
