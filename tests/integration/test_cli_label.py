@@ -17,8 +17,8 @@ def service(tmp_path_factory):
 def ask(service):
     """Ask the hive as a person would."""
     address = service.base.removeprefix("http://").removesuffix("/v1")
-    token = {"ARKML_HIVE_TOKEN": service.token}
-    return lambda *words, **more: arkml("hive", *words, "--hive", address, **token, **more)
+    variables = {"ARKML_HIVE_TOKEN": service.token, "COLUMNS": "160"}
+    return lambda *words, **more: arkml("hive", *words, "--hive", address, **variables, **more)
 
 
 def made(service, name, **more):

@@ -250,7 +250,7 @@ def _row(run: RunInfo) -> tuple[str, ...]:
         ", ".join(run.tags or ()),
         run.game,
         _status(run),
-        _time(run.started_at),
+        _time(run.started_at)[: len("2026-11-28 16:01")],
         f"{run.rows:,}",
         f"{run.n_opts:,}",
         "" if reward is None else f"{reward:.4g}",
