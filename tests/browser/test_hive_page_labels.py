@@ -5,6 +5,7 @@ from playwright.sync_api import expect
 from tests.browser.hives import serving
 from tests.browser.people import asked_to_log_in, live, log_in
 from tests.integration.hive_service import request
+from tests.waiting import eventually
 
 from arkml.server.access.callers import AccessRole
 from arkml.server.access.token_file import TokenFile
@@ -29,7 +30,10 @@ def started(hive, name="run", token=OPERATOR, **more):
 
 
 def token_of(hive, name, role):
-    return TokenFile(hive.data).add(name, AccessRole(role), None)[1]
+    token = TokenFile(hive.data).add(name, AccessRole(role), None)[1]
+    headers = {"authorization": f"Bearer {token}"}
+    eventually(lambda: hive.http.get("/whoami", headers=headers).status_code == 200)
+    return token
 
 
 def come(looks, hive, token, run=""):

@@ -1,6 +1,7 @@
 """Notices by webhooks and by a command: tried three times, said once, and never waited for."""
 
 import json
+import shlex
 import sys
 import time
 
@@ -113,7 +114,7 @@ def test_an_address_where_nothing_listens_is_one_sentence():
 def test_a_command_gets_the_notice_on_its_standard_input(tmp_path):
     kept = tmp_path / "kept file"
     program = "import sys; open(sys.argv[1], 'a').write(sys.stdin.read())"
-    said = told(command=f"{sys.executable} -c \"{program}\" '{kept}'", count=2)
+    said = told(command=shlex.join([sys.executable, "-c", program, str(kept)]), count=2)
 
     assert said == []
     assert [json.loads(line)["kind"] for line in kept.read_text().splitlines()] == ["stuck"] * 2
@@ -127,7 +128,7 @@ def test_a_command_gets_the_notice_on_its_standard_input(tmp_path):
     ],
 )
 def test_a_command_that_fails_or_hangs_is_said_once(program, reason):
-    command = f'{sys.executable} -c "{program}"'
+    command = shlex.join([sys.executable, "-c", program])
     [sentence] = told(command=command, command_seconds=0.5, count=2)
 
     assert reason in sentence

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from contextlib import contextmanager
 
@@ -141,7 +142,7 @@ def test_a_training_says_and_sends_that_its_goal_is_reached_once(tmp_path, recei
     run = arkml(
         "train", GUEST, "--until-return", "-1000", "--eval-every", "never", "--minutes", "3",
         "--config", str(config), "--out", str(tmp_path / "out"), "--notify", receiver.url,
-        "--notify-command", f'{sys.executable} -c "{program}"', "--json",
+        "--notify-command", shlex.join([sys.executable, "-c", program]), "--json",
     )  # fmt: skip
     result = json.loads(run.out)
     [notice] = result["notices"]

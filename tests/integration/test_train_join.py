@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.integration.command_line import GUESTS, ROOT
 from tests.integration.hive_service import Service
+from tests.waiting import eventually
 
 import arkml
 from arkml.errors import NotTrainable, UsageError
@@ -36,6 +37,14 @@ def started(service, name, features=4, actions=2, **more):
     return answer.json()["run"]["id"]
 
 
+def known_token(service, name):
+    """A new token, which the hive knows: it looks for new ones twice a second."""
+    _, token = TokenFile(service.data).add(name, AccessRole.ACT, None)
+    headers = {"authorization": f"Bearer {token}"}
+    eventually(lambda: service.get("/whoami", headers=headers).status_code == 200)
+    return token
+
+
 def trained(service, tmp_path, token=None, **options):
     address = service.base.removesuffix("/v1")
     token = token or service.token
@@ -46,7 +55,7 @@ def trained(service, tmp_path, token=None, **options):
 
 
 def test_a_run_of_a_colleague_is_joined_by_its_name_with_a_token_that_acts(service, tmp_path):
-    _, token = TokenFile(service.data).add("bob", AccessRole.ACT, None)
+    token = known_token(service, "bob")
     started(service, "another")
     run = started(service, "of ann")
     result = trained(service, tmp_path, token, join="of ann")
