@@ -3,6 +3,7 @@
 const DASHES = {
   solid: [], dot: [2, 3], dash: [7, 4], longdash: [12, 4], dashdot: [7, 3, 2, 3], longdashdot: [12, 3, 2, 3],
 };
+const LARGEST = 11; // pixels of a mark, which may lie at an edge
 const APART = 70; // pixels between two marks of a line
 
 /** The corners of marks, in shares of their radius. */
@@ -28,14 +29,16 @@ export function dashOf(dash) {
   return Array.isArray(dash) ? dash : DASHES[dash] ?? [];
 }
 
-/** Paint inside of the axes of a plot. */
-export function inside(plot, paint) {
+/** Paint inside of the axes of a plot, or up to some pixels around them. */
+export function inside(plot, paint, around = 0) {
   const { ctx, bbox } = plot;
+  const ratio = ctx.canvas.width / plot.width;
+  const more = around * ratio;
   ctx.save();
   ctx.beginPath();
-  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.rect(bbox.left - more, bbox.top - more, bbox.width + 2 * more, bbox.height + 2 * more);
   ctx.clip();
-  paint(ctx, ctx.canvas.width / plot.width);
+  paint(ctx, ratio);
   ctx.restore();
 }
 
@@ -57,7 +60,7 @@ export function paintMarks(plot, traces) {
         paintMark(ctx, trace.mark ?? symbol, left, top, radius);
       });
     }
-  });
+  }, LARGEST / 2);
 }
 
 function paintMark(ctx, symbol, left, top, radius) {
