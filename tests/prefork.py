@@ -241,7 +241,7 @@ def _import_all():
     for name in PACKAGES:
         package = importlib.import_module(name)
         for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
-            if not module.name.startswith("__"):
+            if not module.name.startswith(("__", "hatch_")):  # which builds, by hatchling
                 importlib.import_module(f"{name}.{module.name}")
     for name in MODULES:
         importlib.import_module(name)
