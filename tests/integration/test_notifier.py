@@ -99,7 +99,7 @@ def test_nobody_waits_for_a_webhook_that_hangs_and_what_is_too_much_is_said_to_b
         notifier.close()
         took = time.monotonic() - began
 
-    assert took < 30
+    assert took < options.timeout / 2
     assert "64 notices wait for it already" in said[0]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from concurrent.futures import Future
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from arkml.hive.protocol.watch_messages import GuestReport
@@ -41,7 +39,7 @@ class GuestCopies:
         limit = self._hives.limit
         takes_arguments = self._module.info.kind is ModuleKind.CMDLET
         report = GuestReport(
-            module=self._sha256,
+            module=self._module.binary_digest,
             name=self._module.name[:_NAME],
             behavior=request.experiment,
             arguments=request.input.decode("utf-8", "replace") if takes_arguments else None,
@@ -53,7 +51,3 @@ class GuestCopies:
                 self._hives.warn(f"the policies of run {run.name!r} cannot be watched: {error}")
 
         client.keep_guest(run.id, report, self._module.binary).add_done_callback(tell)
-
-    @cached_property
-    def _sha256(self) -> str:
-        return hashlib.sha256(self._module.binary).hexdigest()

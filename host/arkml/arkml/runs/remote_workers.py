@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from arkml.errors import InvalidArguments, Unavailable
@@ -45,7 +43,7 @@ class RemoteWorkers:
         takes_arguments = self._module.info.kind is ModuleKind.CMDLET
         return {
             "workers": request.workers,
-            "module": linked or self._sha256,
+            "module": linked or self._module.binary_digest,
             "module_name": linked[:12] or self._module.name,
             "arguments": request.input.decode("utf-8", "replace") if takes_arguments else None,
         }
@@ -67,12 +65,8 @@ class RemoteWorkers:
 
     def upload(self, client: HiveClient, request: RunRequest) -> None:
         """Give the hive the guest's module if a run's workers need it. Blocks; raises HiveError."""
-        if request.workers and request.module == self._sha256:
-            client.upload_module(self._sha256, self._module.binary).result()
-
-    @cached_property
-    def _sha256(self) -> str:
-        return hashlib.sha256(self._module.binary).hexdigest()
+        if request.workers and request.module == self._module.binary_digest:
+            client.upload_module(self._module.binary_digest, self._module.binary).result()
 
     def _require_allowed(self, wish: str) -> None:
         if not (self._is_allowed or self._is_worker):

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import re
 import sys
+from functools import cached_property
 from typing import Any
 
 import wasmtime
@@ -103,6 +104,11 @@ class CompiledModule(Sealed, Unique):
             notice(logger, logging.WARNING, f"{name}: {stub_note(stub)}")
         for sentence in game.unused({(each.module, each.name) for each in self.info.imports}):
             notice(logger, logging.WARNING, f"{name}: {sentence}")
+
+    @cached_property
+    def binary_digest(self) -> str:
+        """SHA-256 of `binary`, by which a hive keeps the module."""
+        return hashlib.sha256(self.binary).hexdigest()
 
 
 def _compile(

@@ -70,7 +70,7 @@ async def _watch(call: HiveCall, query: WatchQuery) -> Response:
     as many are watched as this hive plays.
     """
     call.hive.watches.require_allowed()
-    run, watches = _looked_at(call, "watch"), call.hive.watches
+    run, watches = call.run, call.hive.watches
     number, policy = await _policy_of(run, query.version)
     watch = watches.running(run.document.id, number, query.seed)
     if watch is None:
@@ -92,11 +92,6 @@ async def _record(call: HiveCall, request: RecordingRequest) -> Response:
         return reply(RecordingReply(None), 202)
     call.hive.disk.take(len(report.document))
     return reply(RecordingReply(await run.keep_recorded(report)))
-
-
-def _looked_at(call: HiveCall, action: str) -> Run:
-    """Return the run that the caller may look at: any by `read`, its own by `act`."""
-    return call.own_run(action) if call.caller.role is AccessRole.ACT else call.run
 
 
 async def _policy_of(run: Run, version: str) -> tuple[int, bytes]:
