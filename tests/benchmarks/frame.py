@@ -36,7 +36,7 @@ def rows(bench: Bench) -> Iterator[Row]:
                     figures = bench.interleave(blocks)
                 yield against(
                     TOPIC, "1 agent, as WebAssembly", "µs", figures["wasm"], "onnxruntime",
-                    figures["ours"], AtMost(0.9),
+                    figures["ours"], AtMost(0.5),
                 )  # fmt: skip
             else:
                 figures = bench.interleave(blocks)

@@ -50,7 +50,7 @@ from arkml.errors import (
 )
 from arkml.guests.guest import calls_of
 from arkml.limits import KIB, Limits
-from arkml.runtime import bindings, fiber
+from arkml.runtime import bindings, fiber, native
 from arkml.runtime.deadline import TICK, TURN_TICKS
 from arkml.runtime.fiber import Pause
 
@@ -550,6 +550,7 @@ def test_a_future_is_never_polled_after_its_end_and_deleted_once(host, monkeypat
         delete(future)
 
     ended = set()
+    monkeypatch.setattr(native, "LIBRARY", None)  # which would poll without Python
     monkeypatch.setattr(fiber, "_poll", recording)
     monkeypatch.setattr(bindings, "delete_future", deleting)
     guests = [host.load(ACTOR) for _ in range(3)]

@@ -608,7 +608,7 @@ def joined():
 def check(fleet):
     lockstep, rounds = fleet._parts.lockstep, rounds_of(fleet)
     assert lockstep._chosen is None or [*lockstep._chosen] == lockstep._chosen_index.tolist()
-    assert rounds._is_new or rounds._state.outcomes == rounds.outcomes.ctypes.data
+    assert rounds.is_new or rounds._state.outcomes == rounds.outcomes.ctypes.data
     assert fleet.call("frames", only=[0]).values[0] in {0, None}
 
 files = ("runtime/rounds.py", "runtime/lockstep.py")

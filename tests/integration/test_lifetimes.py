@@ -118,7 +118,7 @@ def test_a_guest_that_is_collected_while_its_host_allocates_does_not_block_it(ho
     guest.call("open")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        with arena._lock, calls_of(guest).instance._columns._lock:
+        with arena._lock, calls_of(guest).instance.columns._lock:
             done = threading.Thread(target=calls_of(guest).instance.__del__)
             done.start()
             done.join(300)

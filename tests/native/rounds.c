@@ -294,6 +294,111 @@ static void decide(void) {
     }
 }
 
+/* A guest that submits twice in each call, and a module with one place for all who run it. */
+struct single_guest {
+    uint32_t answer, reason;
+    uint32_t record, count, metadata, noted;
+    uint64_t errors[2];
+    uint32_t polls, asks;
+    float seen, wanted;
+};
+
+static bool poll_single(void *future) {
+    struct single_guest *guest = future;
+    if (guest->polls++) check(guest->answer == 1, "a guest is resumed without an answer");
+    if (guest->polls > 1) check(guest->wanted == 2 * guest->seen, "another guest's answer");
+    guest->answer = 0;
+    guest->reason = guest->polls > 2 ? 0 : guest->asks ? 17 : SUBMIT;
+    if (guest->reason == 0) guest->polls = 0;
+    guest->seen += 1;
+    guest->count = 1;
+    return guest->reason == 0;
+}
+
+static void *begin_single(void *context, const void *function, const void *arguments, size_t count,
+                          void *results, size_t result_count, void **trap, void **error) {
+    (void)function, (void)arguments, (void)count, (void)results, (void)result_count;
+    (void)trap, (void)error;
+    return context;
+}
+
+static float module_memory[2];
+
+static void *call_module(void *context, const void *function, void *values, size_t count,
+                         void **trap) {
+    (void)context, (void)function, (void)values, (void)count, (void)trap;
+    module_memory[1] = 2 * module_memory[0];
+    return NULL;
+}
+
+static _Atomic uint32_t taken;
+
+static void *call_one(void *argument) {
+    (void)argument;
+    struct single_guest guest = {.seen = 1000};
+    static _Atomic int numbers;
+    guest.seen = (float)(10000 * ++numbers);
+    uint64_t futures[1] = {0};
+    uint64_t reasons[1] = {(uint64_t)(uintptr_t)&guest.reason};
+    double used[1] = {0}, began[1] = {0};
+    struct arkml_round round = {
+        .poll = poll_single, .futures = futures, .begin = begin_single, .delete = delete_guest,
+        .reasons = reasons, .used = used, .began = began, .answer = -4, .long_stretch = 1e9,
+    };
+    struct column columns[2] = {
+        {(char *)&guest.seen, (char *)&module_memory[0], sizeof(float)},
+        {(char *)&guest.wanted, (char *)&module_memory[1], sizeof(float)},
+    };
+    struct arkml_rows rows = {.call = call_module, .taken = &taken, .count = 1, .inputs = 1,
+                              .outputs = 1, .columns = columns};
+    struct arkml_answer answer = {
+        .count = (uint64_t)(uintptr_t)&guest.count, .rows = &rows, .is_of_guest = 1,
+        .metadata = (uint64_t)(uintptr_t)&guest.metadata,
+    };
+    struct arkml_single single = {
+        .round = &round, .record = (uint64_t)(uintptr_t)&guest.record, .answers = &answer,
+        .errors = (uint64_t)(uintptr_t)guest.errors, .answer_count = 1, .room = 1e9,
+        .noted = (uint64_t)(uintptr_t)&guest.noted,
+    };
+    struct call call = {.context = (uint64_t)(uintptr_t)&guest};
+    for (int n = 0; n < 2000; n++) {
+        uint32_t outcome = arkml_call(&single, &call);
+        while (outcome == SUSPENDED) { /* another thread ran the module: Python would answer */
+            check(futures[0] != 0, "a call is lost");
+            check(arkml_run_rows(&rows), "a module");
+            guest.answer = 1;
+            bool ended = poll_single(&guest);
+            if (ended) futures[0] = 0;
+            outcome = ended ? DONE : SUSPENDED;
+        }
+        check(outcome == DONE && !futures[0], "a call that does not end");
+    }
+    check(single.models >= 0 && used[0] >= single.models, "time is not charged");
+    guest.noted = 1;
+    uint32_t outcome;
+    while ((outcome = arkml_call(&single, &call)) == SUSPENDED) guest.polls = 0;
+    check(outcome == LEFT_NEWS, "news are missed");
+    guest.asks = 1;
+    check(arkml_call(&single, &call) == SUSPENDED && futures[0], "a request is not left");
+    guest.asks = 0;
+    single.room = -1;
+    guest.polls = 0;
+    while ((outcome = arkml_call(&single, &call)) == SUSPENDED) guest.polls = 0;
+    check(outcome == SPENT, "a call without an end");
+    return NULL;
+}
+
+static void call_singles(void) {
+    pthread_t threads[3];
+    for (int n = 0; n < 3; n++)
+        check(!pthread_create(&threads[n], NULL, call_one, NULL), "no thread");
+    for (int n = 0; n < 3; n++) pthread_join(threads[n], NULL);
+    check(!taken, "a module stays taken");
+    taken = era; /* by a thread of the parent, which this process has not */
+    era++;
+    call_one(NULL);
+}
+
 int main(void) {
     decide();
     struct seen alone = play(1, 1);
@@ -305,6 +410,7 @@ int main(void) {
     }
     for (size_t n = 0; n < sizeof threads / sizeof *threads; n++)
         play_calls(threads[n], n % 2 ? 1 : 0);
+    call_singles();
     copy();
     copy_pages();
     read_globals();

@@ -24,6 +24,10 @@
  * A round ends early after `slice` seconds, so that Python can look at signals; it goes on with
  * the guests that are left when `arkml_run` is called again with `ARKML_GO_ON`.
  *
+ * `arkml_call` runs one call of one guest, from its beginning to its end, and answers submits in
+ * between whose policy is a module of this process, by `arkml_rows`. Python is asked for what else
+ * the guest wants, and goes on with the call itself then.
+ *
  * Nothing is linked against wasmtime: its function comes as a pointer. `runtime/native.py` declares
  * the same structures and refuses a library whose ARKML_BUILD is another one.
  */
@@ -47,11 +51,12 @@
 #define ARKML_PUBLIC __declspec(dllexport)
 #else
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 8u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 9u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -59,6 +64,10 @@ enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 
 enum { NOT_RUN, ENDED, SUBMITTED, AT_FRAME_END, OTHER, OUTCOMES };
 
 enum { ARKML_ANSWER = 1, ARKML_CHARGE = 2, ARKML_GO_ON = 4 };
+
+/* How `arkml_call` ended: a call that left nothing to look at, one that did, a guest whose import
+ * Python answers, a guest whose submit was answered and who has run for `room`. */
+enum { DONE, LEFT_NEWS, SUSPENDED, SPENT };
 
 typedef bool (*poll_function)(void *future);
 typedef void *(*call_function)(void *, const void *, const void *, size_t, void *, size_t, void **,
@@ -85,7 +94,7 @@ struct arkml_round {
                                  unless they are zeros, and deleted if they end in it */
     const uint64_t *reasons; /* by place: the address of REASON in the guest's control block */
     double *used;            /* by place: seconds that are charged to the guest */
-    const double *began;     /* by place: what was charged when its call began */
+    double *began;           /* by place: what was charged when its call began */
     int64_t answer;          /* bytes from REASON to ANSWER */
     double long_stretch;     /* seconds from which processor time is compared */
     double slice;            /* seconds after which a round returns early */
@@ -157,6 +166,22 @@ ARKML_PUBLIC void *arkml_end_turn(void *context, uint64_t *state, uint64_t *delt
         *state = 1;
     }
     return NULL;
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void give_way(void) {
+#ifdef _WIN32
+    SwitchToThread();
+#else
+    sched_yield();
+#endif
 }
 
 /* ---- Running guests ----------------------------------------------------------------------- */
@@ -393,6 +418,7 @@ struct column {
 /* What Python fills in for a module, or for its runs on one batch. */
 struct arkml_rows {
     unchecked_function call;
+    _Atomic uint32_t *taken;       /* of the module: the era of the process whose thread runs it */
     void *context;
     const void *function;
     size_t count;                  /* rows */
@@ -408,13 +434,36 @@ union value {
     char bytes[16];
 };
 
+/* The number of forks to this process: a thread of the parent that runs a module is not here. */
+static uint32_t era = 1;
+
+/* Take a module for this thread, unless another one runs it. */
+static bool take(struct arkml_rows *rows) {
+    uint32_t found = atomic_load_explicit(rows->taken, memory_order_relaxed);
+    return found != era && atomic_compare_exchange_strong_explicit(
+                               rows->taken, &found, era, memory_order_acquire,
+                               memory_order_relaxed);
+}
+
+/* Wait for a module, which runs for two milliseconds at most, without Python. */
+static void await(struct arkml_rows *rows) {
+    for (uint32_t n = 1; !take(rows); n++) {
+        if (n % 64) relax();
+        else give_way(); /* the thread that has it may wait for this processor */
+    }
+}
+
+static void give_back(struct arkml_rows *rows) {
+    atomic_store_explicit(rows->taken, 0, memory_order_release);
+}
+
 static bool calls(struct arkml_rows *rows, union value *values, size_t count) {
     rows->error = rows->call(rows->context, rows->function, values, count, &rows->trap);
     return !rows->error && !rows->trap;
 }
 
-/* Return whether the function has run on each row. */
-ARKML_PUBLIC bool arkml_run_rows(struct arkml_rows *rows) {
+/* Run the function of a module that was taken on each row; return whether it has. */
+static bool run_each(struct arkml_rows *rows) {
     const struct column *end = rows->columns + rows->inputs;
     for (size_t row = 0; row < rows->count; row++) {
         union value none;
@@ -427,9 +476,17 @@ ARKML_PUBLIC bool arkml_run_rows(struct arkml_rows *rows) {
     return true;
 }
 
-/* Return whether the function has written the noise of each row, of a stream at a step. */
-ARKML_PUBLIC bool arkml_draw_rows(struct arkml_rows *rows, const int64_t *streams,
-                                  const int64_t *steps, int32_t is_pink) {
+/* Return whether the function has run on each row. */
+ARKML_PUBLIC bool arkml_run_rows(struct arkml_rows *rows) {
+    await(rows);
+    bool have_run = run_each(rows);
+    give_back(rows);
+    return have_run;
+}
+
+/* Draw the noise of each row by the function of a module that was taken. */
+static bool draw_each(struct arkml_rows *rows, const int64_t *streams, const int64_t *steps,
+                      int32_t is_pink) {
     for (size_t row = 0; row < rows->count; row++) {
         union value values[3] = {{.i64 = streams[row]}, {.i64 = steps[row]}, {.i32 = is_pink}};
         if (!calls(rows, values, 3)) return false;
@@ -437,6 +494,118 @@ ARKML_PUBLIC bool arkml_draw_rows(struct arkml_rows *rows, const int64_t *stream
                rows->columns->size);
     }
     return true;
+}
+
+/* Return whether the function has written the noise of each row, of a stream at a step. */
+ARKML_PUBLIC bool arkml_draw_rows(struct arkml_rows *rows, const int64_t *streams,
+                                  const int64_t *steps, int32_t is_pink) {
+    await(rows);
+    bool are_drawn = draw_each(rows, streams, steps, is_pink);
+    give_back(rows);
+    return are_drawn;
+}
+
+/* ---- Calls of one guest ------------------------------------------------------------------- */
+
+/* The runs of a module that answer the submits of one session, while they have as many rows. */
+struct arkml_answer {
+    uint64_t record;   /* index of the session's record */
+    uint64_t count;    /* the address of COUNT in it */
+    uint64_t metadata; /* the address of METADATA_USED in it */
+    struct arkml_rows *rows;
+    uint64_t is_of_guest; /* the guest is charged for the runs */
+};
+
+/* A guest that is called again and again. The last group is what its last call has left. */
+struct arkml_single {
+    struct arkml_round *round;
+    int64_t place;
+    uint64_t record; /* the address of RECORD */
+    uint64_t errors; /* the address of TRAP, and of ERROR behind it */
+    uint64_t noted;  /* the address of NOTED */
+    const struct arkml_answer *answers;
+    uint64_t answer_count;
+    double room; /* seconds of a call after which Python looks at its budget */
+
+    double models, policies;               /* seconds of runs, charged and not, of all calls */
+    double began, models_then, policies_then; /* when the last call began: `used`, and these */
+    double stretch;                        /* of the last stretch, if it was long: not charged */
+    uint32_t is_of_model;                  /* it was a run of a model */
+};
+
+/* Return the answer to the submit in which a guest is suspended, NULL where Python has it. */
+static const struct arkml_answer *answer_of(const struct arkml_single *single) {
+    uint32_t record = word_at(single->record);
+    for (uint64_t n = 0; n < single->answer_count; n++) {
+        const struct arkml_answer *answer = &single->answers[n];
+        if (answer->record == record)
+            return word_at(answer->count) == answer->rows->count && !word_at(answer->metadata)
+                       ? answer
+                       : NULL;
+    }
+    return NULL;
+}
+
+/* Run the model of an answer; false leaves it to Python, which runs it again. */
+static bool has_run(const struct arkml_answer *answer) {
+    if (!answer || !take(answer->rows)) return false;
+    bool has = run_each(answer->rows);
+    give_back(answer->rows);
+    return has;
+}
+
+/* Run a call of a guest as far as no Python is needed, and return how it ended. */
+ARKML_PUBLIC uint32_t arkml_call(struct arkml_single *single, const struct call *call) {
+    struct arkml_round *round = single->round;
+    int64_t place = single->place;
+    uint64_t reason = round->reasons[place];
+    double *used = &round->used[place];
+    single->began = round->began[place] = *used;
+    single->models_then = single->models;
+    single->policies_then = single->policies;
+    single->stretch = 0;
+    single->is_of_model = 0;
+    atomic_store_explicit(&round->runs, 1, memory_order_relaxed);
+    double then = now();
+    void *future = begin_call(round->begin, call);
+    round->futures[place] = (uint64_t)(uintptr_t)future;
+    uint32_t outcome = SUSPENDED;
+    for (bool ended = false; !ended;) {
+        ended = round->poll(future);
+        double at = now(), ran = at - then;
+        then = at;
+        if (ran < round->long_stretch) *used += ran;
+        else single->stretch = ran; /* how much of it is charged, Python finds out */
+        if (ended) {
+            round->futures[place] = 0;
+            round->delete(future);
+            const uint64_t *errors = pointer(single->errors);
+            bool is_done = !errors[0] && !errors[1] && !word_at(single->noted) && !single->stretch;
+            outcome = is_done ? DONE : LEFT_NEWS;
+            break;
+        }
+        if (single->stretch || word_at(reason) != SUBMIT) break;
+        const struct arkml_answer *answer = answer_of(single);
+        if (!has_run(answer)) break;
+        *(volatile uint32_t *)(uintptr_t)(reason + (uint64_t)round->answer) = 1;
+        at = now(), ran = at - then;
+        then = at;
+        outcome = SPENT;
+        if (!answer->is_of_guest) {
+            single->policies += ran;
+        } else if (ran < round->long_stretch) {
+            single->models += ran;
+            *used += ran;
+        } else {
+            single->stretch = ran;
+            single->is_of_model = 1;
+            break;
+        }
+        if (*used - single->began > single->room) break;
+        outcome = SUSPENDED;
+    }
+    atomic_store_explicit(&round->runs, 0, memory_order_relaxed);
+    return outcome;
 }
 
 /*
@@ -585,14 +754,6 @@ static struct {
 
 static const double SPIN = 50e-6; /* seconds for which a worker looks for the next round, awake */
 
-static inline void relax(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Wait awake for a round after number `seen`, for `seconds`; return how long it took, or a
  * negative number if none came. */
 static double spin(uint64_t seen, double seconds) {
@@ -739,6 +900,7 @@ ARKML_PUBLIC void arkml_after_fork(void) {
     pool.joined = pool.alive = 0;
     pool.ends = pool.is_refused = false;
     atomic_store(&pool.is_taken, false);
+    era++;
 }
 
 /* Return the number of workers, and in `is_refused` whether the system has refused one. */

@@ -35,7 +35,10 @@ from arkml.runtime.fiber import Event, Pause
 from arkml.runtime.interrupts import Task
 from arkml.runtime.linker import error_code
 from arkml.runtime.module.startup import COMMAND
+from arkml.runtime.native import DONE
+from arkml.runtime.row_modules import NativeRun
 from arkml.runtime.shim import control_block as at
+from arkml.runtime.single_calls import SingleCalls
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 from arkml.sessions.session import Session
@@ -95,11 +98,38 @@ class CallLoop:
         self._waiting: Wait | None = None  # that a guest gave way in
         self.is_initialized = False
         self.is_command = False  # run as one: `_start` is its task, and its exit that of the guest
+        self._single: SingleCalls | None = None  # until its first call alone
         self.fiber.call_guard.callers.add(self)
 
     def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
         """Call an exported function and return its result; see `Guest.call`."""
-        return self._run(self.begin(function, arguments, budget))
+        entry, instance, fiber = self._entries.get(function), self.instance, self.fiber
+        if (
+            entry is None
+            or budget is not RUN_SECONDS
+            or fiber.is_low
+            or self._single is None
+            or self.place in self._touched
+            or instance.is_closed
+            or instance.failure is not None
+        ):
+            entry = self.begin(function, arguments, budget)
+            if self._single is None:
+                self._single = self._single_calls()
+            return self._run(entry, fiber.advance)
+        outcome = fiber.run(entry, arguments)
+        if outcome == DONE:
+            return entry.result() if entry.results else None
+        return self._run(entry, lambda: fiber.follow(outcome))
+
+    def _single_calls(self) -> SingleCalls | None:
+        """Have the native library run whole calls from now on; None if each step is Python's."""
+        instance = self.instance
+        stopped = instance.library.workspace.stopped
+        single = instance.lockstep.single(self.place, instance.columns, stopped)
+        if single is not None:
+            self.fiber.use_single(single)
+        return single
 
     async def call_async(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
         """Call an exported function while other tasks run; see `Guest.call_async`."""
@@ -307,6 +337,8 @@ class CallLoop:
             self.fiber.answer(ErrorCode.INTERNAL_ERROR)
         else:
             fiber.answer(0)
+            if self._single is not None:
+                self._learn(session, self._single)
             if (ready := session.held()) is not None:
                 return Wait(ready)
         finally:
@@ -323,6 +355,14 @@ class CallLoop:
             if is_low:
                 self._limit_runs(self.account.budget)
         return None
+
+    def _learn(self, session: Session, single: SingleCalls) -> None:
+        """Have the native library answer such submits from now on, if a compiled model can."""
+        run = session.only_call()
+        if isinstance(run, NativeRun):
+            record = self._words[self.fiber.record]
+            region = self._regions[record]
+            single.add(record, region, run, is_of_guest=session.is_of_guest)
 
     def refuse(self, error: AbiError) -> None:
         """Let the import call that the guest is suspended in return the code of `error`."""
@@ -366,10 +406,12 @@ class CallLoop:
         self.instance.close_files()
         self.services.close()
 
-    def _run(self, entry: ExportedFunction) -> Any:
+    def _run(self, entry: ExportedFunction, first: Callable[[], Event]) -> Any:
+        """Serve a call to its end, and return its result; `first` begins to run it."""
         advance = self.fiber.advance
         try:
-            while (event := advance()) is not None:
+            event = first()
+            while event is not None:
                 if event is Pause.SUBMIT:
                     event = self.answer()
                 elif event is Pause.SUBMIT_NON_FINITE:
@@ -377,6 +419,7 @@ class CallLoop:
                     event = self.answer()
                 if isinstance(event, Wait):
                     self._block(event)
+                event = advance()
         except BaseException as error:
             self.abandon(error)
             raise
@@ -433,7 +476,8 @@ class CallLoop:
         self._require_bytes(function, data)
         pointer = self._lend(data)
         try:
-            status = self._run(self._begin_lent(function, pointer, data, budget)) or 0
+            entry = self._begin_lent(function, pointer, data, budget)
+            status = self._run(entry, self.fiber.advance) or 0
             returned = self.services.returned or b""
         finally:
             if data and self.instance.failure is None:

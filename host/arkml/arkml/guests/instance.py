@@ -186,12 +186,12 @@ class Instance(Unique):
     """
 
     __slots__ = (  # a guest of a fleet of thousands is small
-        "__weakref__", "_columns", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
+        "__weakref__", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
         "_is_freed", "_lent", "_object_bytes", "_released", "_requests", "_sandbox", "_seen_bytes",
-        "_snapshots", "_trace", "_unclosed", "_waiting", "account", "control", "counted_before",
-        "entries", "failure", "fiber", "is_closed", "library", "limits", "lockstep", "module",
-        "most_memory", "name", "news", "non_finite_features", "number", "place", "regions",
-        "services", "sessions", "warned", "words",
+        "_snapshots", "_trace", "_unclosed", "_waiting", "account", "columns", "control",
+        "counted_before", "entries", "failure", "fiber", "is_closed", "library", "limits",
+        "lockstep", "module", "most_memory", "name", "news", "non_finite_features", "number",
+        "place", "regions", "services", "sessions", "warned", "words",
     )  # fmt: skip
 
     def __init__(
@@ -216,7 +216,7 @@ class Instance(Unique):
         self._is_freed = True  # likewise; a closing that was cut off leaves a closed one to free
         self.words = engine.arena.words
         self._unclosed = shared.unclosed or Unclosed(f"<Guest {name}>")
-        self._columns = shared.columns
+        self.columns = shared.columns
         self._released = released
         self._give = give
         self._trace = trace
@@ -428,7 +428,7 @@ class Instance(Unique):
     def use(self, offer: PolicyOffer) -> None:
         """Have the policies of an offer answer, between two calls; see `Services.use`."""
         self.services.use(offer, is_of_guest=self.library.takes_snapshots)
-        self._columns.version += 1  # plans of a fleet name the policies
+        self.columns.version += 1  # plans of a fleet name the policies
 
     def close(self) -> None:
         """Free the instance. Raises GuestBusy while a call is in progress. Safe to call twice."""
@@ -786,7 +786,7 @@ class Instance(Unique):
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
     ) -> Region:
         """Make the queue of a new session and publish its address to the shim."""
-        columns, records = self._columns, self._sandbox.records
+        columns, records = self.columns, self._sandbox.records
         index = U64_LAYOUT.index(handle)
         session = Shape(num_features, num_actions, training, 1)
         shape = session.of(columns.first_rows(session))

@@ -481,7 +481,7 @@ class ReplayedLoop(CallLoop):
             entry = self.begin(called.function, called.arguments, budget, called.data)
         except (EntryPointMissing, UsageError) as error:
             raise TraceRefused(f"the trace has a call that cannot be: {error}") from error
-        return self._run(entry)
+        return self._run(entry, self.fiber.advance)
 
     def answer(self) -> Wait | None:
         """Answer a submit from the trace."""

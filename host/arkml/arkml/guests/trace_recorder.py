@@ -560,6 +560,9 @@ class TracedLoop(CallLoop):
         super().__init__(instance)
         self._recorder = recorder
 
+    def _single_calls(self) -> None:
+        """Leave each step to Python, where it is recorded."""
+
     def begin(
         self,
         function: str,

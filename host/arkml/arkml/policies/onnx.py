@@ -176,6 +176,13 @@ class OnnxPolicy:
         elif len(batch):
             self._act(batch, bound)
 
+    def only_call(self, batch: Batch) -> Call | None:
+        """Return the one call that answers a batch wholly, None if there is more to do."""
+        bound = batch.scratch
+        if type(bound) is not BoundPolicyBatch or bound.owner is not self._limit.user:
+            return None
+        return bound.only
+
     @property
     def agents(self) -> AgentTable | None:
         """The agents whose steps and states the policy keeps, None for one that keeps none."""
@@ -298,6 +305,11 @@ def is_of_guest(policy: Policy) -> bool:
     """Return True if a guest brought the model of `policy`, and pays for its runs."""
     policy = _unmasked(policy)
     return isinstance(policy, OnnxPolicy) and policy.is_of_guest
+
+
+def only_call(policy: Policy, batch: Batch) -> Call | None:
+    """Return the one call that answers a batch as `policy` did, None if there is more to do."""
+    return policy.only_call(batch) if isinstance(policy, OnnxPolicy) else None
 
 
 def session_bytes(policy: Policy) -> int:

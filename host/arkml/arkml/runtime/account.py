@@ -138,6 +138,16 @@ class Seconds(Protocol):
         """Note that seconds being charged are no processor time since the last reading."""
 
 
+class SingleSeconds(Protocol):
+    """The part of `SingleCalls` that accounts use."""
+
+    def seconds(self) -> tuple[float, float]:
+        """Return the seconds of models that were charged, and of policies that were not."""
+
+    def seconds_at(self, began: float) -> tuple[float, float]:
+        """Return these seconds when the call began at which `began` seconds were charged."""
+
+
 class Account:
     """
     The seconds that are charged to one guest, in its present call and since it was loaded.
@@ -148,7 +158,7 @@ class Account:
     __slots__ = (
         "_before", "_began", "_inner", "_lockstep", "_older", "_place", "_seconds", "admit",
         "budget", "extra", "kept_experiments", "kept_rows", "model_seconds", "policy_seconds",
-        "require_bytes", "wait_seconds",
+        "require_bytes", "single", "wait_seconds",
     )  # fmt: skip
 
     def __init__(self, lockstep: Seconds, place: int) -> None:
@@ -167,6 +177,8 @@ class Account:
         """Seconds of runs of models that the guest brought, except for runs inside of imports."""
         self.policy_seconds = 0.0
         """Seconds of policies that the embedder gave, which are not charged."""
+        self.single: SingleSeconds | None = None
+        """Further seconds of models and policies, which the native library counts."""
         self.wait_seconds = 0.0
         """Seconds of waits that the guest asked for."""
         self.require_bytes: Callable[[int], None] = no_limit
@@ -279,15 +291,16 @@ class Account:
         """Return the seconds since loading, and these sizes, such as {"memory_bytes": 65536}."""
         seconds = self._seconds
         functions = self._lockstep.functions[self._place]
-        charged = sum(seconds.values()) + self.model_seconds + functions
+        models, policies = self._models_and_policies()
+        charged = sum(seconds.values()) + models + functions
         return Usage(
             wasm_seconds=max(0.0, self._lockstep.used[self._place] - charged),
             import_seconds=seconds[WorkKind.IMPORTS],
             function_seconds=functions,
             copy_seconds=seconds[WorkKind.COPIES],
             vetting_seconds=seconds[WorkKind.VETTING],
-            model_seconds=self.model_seconds + seconds[WorkKind.MODELS],
-            policy_seconds=self.policy_seconds,
+            model_seconds=models + seconds[WorkKind.MODELS],
+            policy_seconds=policies,
             wait_seconds=self.wait_seconds,
             **sizes,
         )
@@ -296,13 +309,17 @@ class Account:
         """Note the seconds by kind before the first of the present call are added."""
         began = self._lockstep.began[self._place]
         if began != self._began:
-            self._began, self._before, self._older = began, self._kinds(), (0.0, 0.0)
+            kinds = self._kinds(self._models_and_policies(began))
+            self._began, self._before, self._older = began, kinds, (0.0, 0.0)
 
     def last_call(self) -> Usage:
         """Return the seconds of the present call or, after it, of the last one, without sizes."""
         self.begin_kinds()
         imports, copies, vetting, models, own_models, policies, waits, functions = (
-            now - before for now, before in zip(self._kinds(), self._before, strict=True)
+            now - before
+            for now, before in zip(
+                self._kinds(self._models_and_policies()), self._before, strict=True
+            )
         )
         others = imports + copies + vetting + models + own_models + functions  # as charged
         older_models, older_policies = self._older
@@ -317,12 +334,25 @@ class Account:
             wait_seconds=waits,
         )
 
-    def _kinds(self) -> _Kinds:
+    def _kinds(self, models_and_policies: tuple[float, float]) -> _Kinds:
         """Return the seconds since loading, but wasm's."""
         imports, copies, vetting, models = self._seconds.values()  # in the order of WorkKind
-        others = self.model_seconds, self.policy_seconds, self.wait_seconds
         functions = self._lockstep.functions[self._place]
-        return (imports, copies, vetting, models, *others, functions)
+        return (
+            imports, copies, vetting, models, *models_and_policies, self.wait_seconds, functions,
+        )  # fmt: skip
+
+    def _models_and_policies(self, began: float | None = None) -> tuple[float, float]:
+        """
+        Return the seconds of models and policies since loading.
+
+        With `began` they are those at the beginning of the call, and no other seconds of it may
+        have been added.
+        """
+        if self.single is None:
+            return self.model_seconds, self.policy_seconds
+        counted = self.single.seconds() if began is None else self.single.seconds_at(began)
+        return self.model_seconds + counted[0], self.policy_seconds + counted[1]
 
     def add_extra(self, seconds: float) -> None:
         """Count seconds of the present call that are not charged."""

@@ -57,8 +57,8 @@ class ExportedFunction:
     """
 
     __slots__ = (
-        "_arguments", "_decode_only", "_errors", "_results", "context", "extern", "name", "params",
-        "raw", "results",
+        "_arguments", "_decode_only", "_errors", "_results", "_words", "address", "context",
+        "extern", "name", "params", "raw", "results",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,9 @@ class ExportedFunction:
         self._decode_only = _DECODE[results[0]] if len(results) == 1 else None
         self.raw: RawCall | None = None
         """Arguments of `bindings.call_async`, once there is room for them; see `ready`."""
+        self.address: bindings.Address = 0
+        """Address of these arguments as words, likewise."""
+        self._words: Any = None
 
     def ready(self) -> RawCall:
         """Return the arguments of `bindings.call_async`, with room for what the function takes."""
@@ -93,6 +96,8 @@ class ExportedFunction:
             self._arguments = _values(self.params)
             self._results = _values(self.results)
             self.raw = self._call(_address(self._arguments), _address(self._results))
+            self._words = (ctypes.c_uint64 * CALL_WORDS)(*self.raw)
+            self.address = ctypes.addressof(self._words)
         return self.raw
 
     def sharing(self, first: ExportedFunction, results: bindings.Address) -> RawCall:

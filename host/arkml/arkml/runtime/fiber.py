@@ -68,9 +68,11 @@ from arkml.runtime.game_answers import GameAnswers
 from arkml.runtime.linker import Handlers, error_code, import_calls
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.memory import GuestMemory
+from arkml.runtime.native import DONE, LEFT_NEWS, SPENT
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
+from arkml.runtime.single_calls import SingleCalls
 from arkml.runtime.traps import backtrace, failure
 from arkml.runtime.waits import Wait
 
@@ -116,9 +118,9 @@ class Fiber:
         "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_caller",
         "_deadline", "_error", "_frame", "_frames", "_frames_ahead", "_futures",
         "_handlers", "_is_closed", "_name", "_numbers", "_pages", "_reason", "_room", "_sandbox",
-        "_ticks", "_trap", "_turn", "_used", "_value", "_wait", "_waits_since", "_whole_turn",
-        "_words", "account", "call_guard", "game_answers", "is_between_turns", "is_low",
-        "is_parked", "lockstep", "place", "record", "suspended_at",
+        "_single", "_ticks", "_trap", "_turn", "_used", "_value", "_wait", "_waits_since",
+        "_whole_turn", "_words", "account", "call_guard", "game_answers", "is_between_turns",
+        "is_low", "is_parked", "lockstep", "place", "record", "suspended_at",
     )  # fmt: skip
 
     def __init__(
@@ -174,6 +176,7 @@ class Fiber:
         self._error = (control + at.ERROR) >> 3
         self._deadline = (control + at.DEADLINE) >> 3
         self._ticks = (control + at.TURN) >> 2
+        self._single: SingleCalls | None = None
 
     def start(
         self,
@@ -199,6 +202,19 @@ class Fiber:
             UsageError: The arguments do not fit `entry`.
 
         """
+        self._admit(entry, arguments)
+        self.lockstep.begin(self.place, entry.raw or entry.ready())
+        if budget is not self._asked or call_seconds is not self._asked_call:
+            self._set_limits(budget, call_seconds)
+        elif self.is_low or self._turn != self._whole_turn:
+            self._refresh()
+        else:
+            self._frame = self._words[self._frames]
+            self._alert = self._used[self.place] + self._room
+        self.begin_time()
+
+    def _admit(self, entry: ExportedFunction, arguments: Sequence[Number]) -> None:
+        """Let a call through the call guard, and set its arguments. Raises as `start` does."""
         if (failed := self.call_guard.begin(self._name)) is not None:
             self._require_whole(failed)
         if self.is_parked:
@@ -212,15 +228,58 @@ class Fiber:
             except UsageError:
                 self.call_guard.end()
                 raise
-        self.lockstep.begin(self.place, entry.raw or entry.ready())
-        if budget is not self._asked or call_seconds is not self._asked_call:
-            self._set_limits(budget, call_seconds)
-        elif self.is_low or self._turn != self._whole_turn:
-            self._refresh()
-        else:
-            self._frame = self._words[self._frames]
-            self._alert = self._used[self.place] + self._room
-        self.begin_time()
+
+    def use_single(self, single: SingleCalls) -> None:
+        """Have `run` run calls by `single`."""
+        self._single = self.account.single = single
+        single.set_room(self._room)
+
+    def run(self, entry: ExportedFunction, arguments: Sequence[Number]) -> int:
+        """
+        Begin a call with the limits of the last one, and run it in the native library.
+
+        There must be some since `use_single`, and half of the last call's time must be left.
+
+        Returns:
+            `native.DONE`, and the call is over; or else what `follow` takes, which must be called.
+
+        Raises:
+            GuestBusy, GuestFailed, UsageError: As `start`.
+
+        """
+        self._admit(entry, arguments)
+        lockstep, place = self.lockstep, self.place
+        if self._futures[place]:
+            lockstep.drop(place)
+            lockstep.left += 1
+        lockstep.begun += 1
+        if MARK not in KNOWN:
+            LogLevels.refresh()
+        if (now := _clock()) > lockstep.stale_at:
+            lockstep.read_clock(now)
+        outcome: int = self._single.call(entry.address)  # type: ignore[union-attr]
+        if outcome == DONE:
+            self.call_guard.end()
+        return outcome
+
+    def follow(self, outcome: int) -> Event:
+        """
+        Go on with a call that `run` did not end; returns and raises as `advance` does.
+        """
+        assert self._single is not None
+        self.suspended_at = _clock()
+        self._frame = self._words[self._frames]
+        self._alert = self.lockstep.began[self.place] + self._room
+        seconds, is_of_model = self._single.take_stretch()
+        if seconds:
+            counted = self.account.counted(seconds, may_wait=is_of_model)
+            if is_of_model:
+                self.account.add_run(counted, is_of_guest=True)
+            else:
+                self._used[self.place] += counted
+        if outcome == LEFT_NEWS:
+            return None
+        return self.advance() if outcome == SPENT else self.proceed()
 
     def begin_time(self) -> float:
         """
@@ -466,6 +525,8 @@ class Fiber:
         self._call_seconds = math.inf if call_seconds is None else call_seconds
         least = min(self.account.budget, self._call_seconds)
         self._room = min(least / 2, least - ALERT)
+        if self._single is not None:
+            self._single.set_room(self._room)
         self._refresh()
         self.is_low = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.arrays import Marks, some
-from arkml.runtime import bindings
+from arkml.runtime import bindings, native
 from arkml.runtime.account import LONG, counted_seconds, last_reading, read_processor_clock
 from arkml.runtime.columns.arena import Arena
+from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.deadline import ALERT, SHORT
 from arkml.runtime.exported_function import CALL_WORDS, Calls, RawCall
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
@@ -23,6 +24,7 @@ from arkml.runtime.native import ANSWER, AT_FRAME_END, CHARGE, ENDED, OTHER, SUB
 from arkml.runtime.rounds import Places, Rounds
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
+from arkml.runtime.single_calls import SingleCalls
 
 _clock = time.perf_counter
 _call_async = bindings.call_async
@@ -30,7 +32,7 @@ _RUNNING, _FRAME_END = int(Reason.RUNNING), int(Reason.FRAME_END)
 _MANY = 64  # numbers, from which numpy adds them up faster than Python
 
 Frames: TypeAlias = npt.NDArray[np.uint32]
-Columns: TypeAlias = npt.NDArray[np.uint64]
+Slots: TypeAlias = npt.NDArray[np.uint64]
 
 
 class Turn(NamedTuple):
@@ -156,6 +158,17 @@ class Lockstep:
         self.began[place] = self.used[place]
         self.begun += 1
         self.futures[place] = _call_async(*call)
+
+    def single(self, place: int, columns: Columns, stopped: Sized) -> SingleCalls | None:
+        """
+        Return what runs the calls of one guest in the native library, None where there is none.
+
+        `stopped` are the models that are not run again.
+        """
+        if native.LIBRARY is None:
+            return None
+        control = self._controls[place]
+        return SingleCalls(native.LIBRARY, self._rounds, columns, place, control, stopped)
 
     def drop(self, place: int) -> None:
         """Delete the call of one guest, if there is one. Runs no guest code."""
@@ -334,12 +347,12 @@ class Lockstep:
         marks: Marks = used <= self.alert
         return marks
 
-    def arguments(self, places: Places, count: int) -> Columns:
+    def arguments(self, places: Places, count: int) -> Slots:
         """Return the first `count` arguments of the calls of guests as 64 bits: [count, n]."""
-        numbers: Columns = self._numbers[self._slots(places, count)]
+        numbers: Slots = self._numbers[self._slots(places, count)]
         return numbers
 
-    def answer(self, places: Places, results: Columns) -> None:
+    def answer(self, places: Places, results: Slots) -> None:
         """Let the calls in which guests are suspended return 64 bits each: [count, n]."""
         self._numbers[self._slots(places, len(results))] = results
         self._words[self._at(_ANSWER, places)] = 1

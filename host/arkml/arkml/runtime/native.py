@@ -17,7 +17,7 @@ from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_vo
 from pathlib import Path
 from typing import Any
 
-BUILD = 8
+BUILD = 9
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -27,6 +27,7 @@ PURE = "ARKML_PURE"
 
 ANSWER, CHARGE, GO_ON = 1, 2, 4  # flags of `run`
 NOT_RUN, ENDED, SUBMITTED, AT_FRAME_END, OTHER = range(5)  # outcomes
+DONE, LEFT_NEWS, SUSPENDED, SPENT = range(4)  # of `call`
 
 _log = logging.getLogger("arkml")
 
@@ -78,6 +79,7 @@ class RowRuns(ctypes.Structure):
 
     _fields_ = (
         ("call", c_void_p),
+        ("taken", c_void_p),
         ("context", c_void_p),
         ("function", c_void_p),
         ("count", c_size_t),
@@ -86,6 +88,40 @@ class RowRuns(ctypes.Structure):
         ("columns", c_void_p),
         ("trap", c_void_p),
         ("error", c_void_p),
+    )
+
+
+class SubmitAnswer(ctypes.Structure):
+    """The struct arkml_answer of the library."""
+
+    _fields_ = (
+        ("record", c_uint64),
+        ("count", c_uint64),
+        ("metadata", c_uint64),
+        ("rows", c_void_p),
+        ("is_of_guest", c_uint64),
+    )
+
+
+class Single(ctypes.Structure):
+    """The struct arkml_single of the library: a guest that is called again and again."""
+
+    _fields_ = (
+        ("round", c_void_p),
+        ("place", c_int64),
+        ("record", c_uint64),
+        ("errors", c_uint64),
+        ("noted", c_uint64),
+        ("answers", c_void_p),
+        ("answer_count", c_uint64),
+        ("room", c_double),
+        ("models", c_double),
+        ("policies", c_double),
+        ("began", c_double),
+        ("models_then", c_double),
+        ("policies_then", c_double),
+        ("stretch", c_double),
+        ("is_of_model", c_uint32),
     )
 
 
@@ -110,6 +146,10 @@ class Library:
         """(address of a `Round`, address of places, count, flags) → all have run."""
         self.run.argtypes = [c_void_p, c_void_p, c_size_t, c_uint32]
         self.run.restype = c_bool
+        self.call: Any = library.arkml_call
+        """(address of a `Single`, of the arguments of a call) → DONE, LEFT_NEWS, ..."""
+        self.call.argtypes = [c_void_p, c_void_p]
+        self.call.restype = c_uint32
         self.delete: Any = library.arkml_delete
         """(address of delete, of places, count, address of futures)."""
         self.delete.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]

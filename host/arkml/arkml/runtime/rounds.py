@@ -71,7 +71,8 @@ class Rounds:
         self._words = arena.words
         self._reasons: array[int] = array("Q")  # addresses
         self._long = long_stretch
-        self._is_new = False
+        self.is_new = False
+        """True if a guest has entered since the library was told where the arrays lie."""
         self._library = native.LIBRARY
         self._state = native.Round(
             poll=_POLL, answer=at.ANSWER - at.REASON, long_stretch=long_stretch, slice=SLICE,
@@ -80,14 +81,15 @@ class Rounds:
         self._counts = self._state.counts
         self._places: Places | None = None  # of the last round
         self._into = 0
-        self._address = addressof(self._state)
+        self.address: bindings.Address = addressof(self._state)
+        """Address of the library's struct."""
 
     def enter(self, place: int, control: int) -> None:
         """Make room for a guest, whose control block is at `control` of the column memory."""
         if self._state.runs:
             raise GuestBusy("guests of a fleet that is in a call cannot be joined by others")
         reason = self._arena.base + control + at.REASON
-        self._is_new = True
+        self.is_new = True
         if place < len(self.futures):
             self.used[place] = self.began[place] = 0.0
             self._reasons[place] = reason
@@ -142,12 +144,12 @@ class Rounds:
 
         """
         count = len(places)
-        if count > len(self.outcomes) or self._is_new:
-            self._renew(count)
+        if count > len(self.outcomes) or self.is_new:
+            self.renew(count)
         if self._library is None:
             self._run_in_python(places, flags, alert, check, counted, calls)
             return
-        state, run, address = self._state, self._library.run, self._address
+        state, run, address = self._state, self._library.run, self.address
         state.alert = alert
         state.calls = None if calls is None else calls.ctypes.data
         if places is not self._places:  # as in most frames; the address costs 0.5 µs
@@ -156,16 +158,16 @@ class Rounds:
         while not run(address, into, count, flags):
             check()
             flags |= native.GO_ON
-            if self._is_new:  # a signal handler has made a guest
-                self._renew(count)
+            if self.is_new:  # a signal handler has made a guest
+                self.renew(count)
         self.counts = self._counts[:]
         self.is_late = state.is_late != 0
         if flags & native.CHARGE:
             self.seconds, self.elsewhere, self.wall = state.seconds, state.elsewhere, state.wall
 
-    def _renew(self, count: int) -> None:
+    def renew(self, count: int = 0) -> None:
         """Note where the arrays lie, and make room for `count` outcomes."""
-        self._is_new = True  # first: a signal handler that raises below leaves it to the next round
+        self.is_new = True  # first: a signal handler that raises below leaves it to the next round
         if count > len(self.outcomes):
             self.outcomes = np.zeros(2 * count, np.uint8)
         state = self._state
@@ -174,7 +176,7 @@ class Rounds:
         state.used, _ = self.used.buffer_info()
         state.began, _ = self.began.buffer_info()
         state.outcomes = self.outcomes.ctypes.data
-        self._is_new = False
+        self.is_new = False
 
     def _run_in_python(
         self,

@@ -61,25 +61,21 @@ class RowModule:
             raise
         self._memory = bindings.NativeMemory(self.context, instance.export("memory"))
         self._run, self._noise = instance.export("run"), instance.export("noise")
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # where Python runs it; else `taken` has a thread
+        self._taken = ctypes.c_uint32()
 
     def runs(self, inputs: Sequence[Column], outputs: Sequence[Column]) -> Callable[[], None]:
         """
         Return a call that runs the module on all rows of the columns, of which there is one.
 
-        The columns are used by address, and kept alive by the call. It raises Unavailable.
+        The columns are used by address, and kept alive by the call. It raises Unavailable. Where
+        there is the native library, it is a `NativeRun`.
         """
         count = len((*inputs, *outputs)[0][0])
         if native.LIBRARY is None:
             return self._runs_in_python(count, inputs, outputs)
         rows = self._rows(self._run, count, (*inputs, *outputs), len(inputs))
-        run, address = native.LIBRARY.run_rows, ctypes.addressof(rows.own)
-
-        def call() -> None:
-            if not run(address):
-                raise _failed(rows.own.trap, rows.own.error)
-
-        return call
+        return NativeRun(native.LIBRARY, rows)
 
     def draw(self, streams: Words, steps: Words, out: Column, *, is_pink: bool) -> None:
         """
@@ -101,8 +97,9 @@ class RowModule:
         each = [native.Column(_address(one, 0), self._place(one), _size(one)) for one in columns]
         own = (native.Column * len(columns))(*each)
         rows = native.RowRuns(
-            bindings.CALL, self.context, ctypes.addressof(function.of), count, inputs,
-            len(columns) - inputs, ctypes.addressof(own), None, None,
+            bindings.CALL, ctypes.addressof(self._taken), self.context,
+            ctypes.addressof(function.of), count, inputs, len(columns) - inputs,
+            ctypes.addressof(own), None, None,
         )  # fmt: skip
         return _Rows(rows, (self, own, columns))
 
@@ -139,6 +136,26 @@ class RowModule:
 
     def _place(self, column: Column) -> Address:
         return self._memory.base + column[1]
+
+
+class NativeRun:
+    """
+    A call that runs a module on the rows of a batch.
+
+    `address` is that of the library's struct, which runs them without Python as well.
+    """
+
+    __slots__ = ("_rows", "_run", "address")
+
+    def __init__(self, library: native.Library, rows: _Rows) -> None:
+        self._run = library.run_rows
+        self._rows = rows
+        self.address: Address = ctypes.addressof(rows.own)
+
+    def __call__(self) -> None:
+        """Run the module. Raises Unavailable."""
+        if not self._run(self.address):
+            raise _failed(self._rows.own.trap, self._rows.own.error)
 
 
 class _Rows(NamedTuple):

@@ -15,7 +15,8 @@ from arkml.errors import InvalidArguments
 from arkml.hive.protocol.masks import PREFIX
 from arkml.policies.choice_masks import ChoiceMasks
 from arkml.policies.demands import SessionDemand, Snapshot
-from arkml.policies.onnx import takes_masks
+from arkml.policies.model import Call
+from arkml.policies.onnx import only_call, takes_masks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
 from arkml.sessions.guest_run import GuestRun
@@ -213,6 +214,10 @@ class Session:
         """Return the wait that must end before the guest is resumed after a submit, or None."""
         return None
 
+    def only_call(self) -> Call | None:
+        """Return the one call that answers the present rows wholly, None if there is more to do."""
+        return None if self.masks is not None else only_call(self.policy, self._batch())
+
     def close(self) -> None:
         """Free the queue and the policy's state of the agents."""
         try:
@@ -288,6 +293,9 @@ class TrainingSession(Session):
 
     def held(self) -> Ready | None:
         return None if self._sink is None else self._sink.held()
+
+    def only_call(self) -> Call | None:
+        return None if self._sink is not None else super().only_call()
 
     def hand_over(self, origin: Origin) -> None:
         """Pass the pushed rows to the sink, if there is one, and clear the queue."""

@@ -1,0 +1,123 @@
+"""
+Calls of one guest that the native library runs by itself, with the answers to its submits.
+
+A call whose guest needs nothing of the host but the answers of one compiled model takes one call of
+the library, from its beginning to its end. Whatever else the guest wants suspends it, and the host
+goes on with the call as with any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from ctypes import addressof
+from typing import Any
+
+from arkml.runtime import native
+from arkml.runtime.bindings import Address
+from arkml.runtime.columns.region import Region
+from arkml.runtime.columns.slabs import Columns
+from arkml.runtime.rounds import Rounds
+from arkml.runtime.row_modules import NativeRun
+from arkml.runtime.shim import control_block as at
+
+_MOST = 8  # sessions of a guest whose submits are answered here
+
+
+class SingleCalls:
+    """
+    The calls of the guest at `place` of `rounds`, whose control block is at `control` of `columns`.
+
+    An answer is forgotten when `Columns.version` or the length of `stopped`, the models that are
+    not run again, has changed.
+    """
+
+    def __init__(
+        self,
+        library: native.Library,
+        rounds: Rounds,
+        columns: Columns,
+        place: int,
+        control: int,
+        stopped: Sized,
+    ) -> None:
+        self._rounds = rounds
+        self._columns = columns
+        self._stopped = stopped
+        self._version = self._stopped_then = -1
+        self._base = columns.arena.base
+        self._answers: Any = None  # room for them, once there is one
+        self._runs: dict[int, NativeRun] = {}  # by the index of the session's record
+        self._own = native.Single(
+            round=rounds.address, place=place, record=self._base + control + at.RECORD,
+            errors=self._base + control + at.TRAP, noted=self._base + control + at.NOTED,
+        )  # fmt: skip
+        self._address = addressof(self._own)
+        self._call = library.call
+
+    def call(self, arguments: Address) -> int:
+        """
+        Run a call, and return how it ended: `native.DONE` or one of the others beside it.
+
+        `arguments` is the address of those of `bindings.call_async`.
+        """
+        columns = self._columns
+        if self._version != columns.version or self._stopped_then != len(self._stopped):
+            self.forget()
+        if self._rounds.is_new:
+            self._rounds.renew()
+        outcome: int = self._call(self._address, arguments)
+        return outcome
+
+    def set_room(self, seconds: float) -> None:
+        """Set the seconds of a call after which the host looks at its budget."""
+        self._own.room = seconds
+
+    def add(self, record: int, region: Region, run: NativeRun, *, is_of_guest: bool) -> None:
+        """
+        Have a run answer the submits of a session, while they have as many rows as this one.
+
+        Args:
+            record: The index of the session's record.
+            region: Its queue.
+            run: What answers the present submit.
+            is_of_guest: True to charge the guest for the runs.
+
+        """
+        if self._version != self._columns.version:
+            self.forget()
+        if record not in self._runs and len(self._runs) == _MOST:
+            return
+        self._runs[record] = run
+        if self._answers is None:
+            self._answers = (native.SubmitAnswer * _MOST)()
+            self._own.answers = addressof(self._answers)
+        place = list(self._runs).index(record)
+        start = self._base + 4 * region.record
+        self._answers[place] = native.SubmitAnswer(
+            record, start + at.COUNT, start + at.METADATA_USED, run.address, is_of_guest
+        )
+        self._own.answer_count = len(self._runs)
+
+    def forget(self) -> None:
+        """Answer no submit until runs are added again."""
+        self._own.answer_count = 0
+        self._runs.clear()
+        self._version, self._stopped_then = self._columns.version, len(self._stopped)
+
+    def take_stretch(self) -> tuple[float, bool]:
+        """
+        Return the seconds of a long last stretch, which are not charged yet, or 0.
+
+        Also returns whether the stretch was a run of a model.
+        """
+        seconds, self._own.stretch = self._own.stretch, 0.0
+        return seconds, bool(self._own.is_of_model)
+
+    def seconds(self) -> tuple[float, float]:
+        """Return the seconds of models that were charged, and of policies that were not."""
+        return self._own.models, self._own.policies
+
+    def seconds_at(self, began: float) -> tuple[float, float]:
+        """Return these seconds when the call began at which `began` seconds were charged."""
+        own = self._own
+        return (own.models_then, own.policies_then) if own.began == began else self.seconds()
