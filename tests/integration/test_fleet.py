@@ -1008,8 +1008,8 @@ import gc
 from arkml import Host
 from tests.integration.guest_text import ACTOR
 with Host() as host:
-    host.fleet(ACTOR, 1).close()
     gc.unfreeze()  # where this process is a fork
+    host.fleet(ACTOR, 1).close()
     gc.collect()
     if {is_frozen}:
         gc.freeze()

@@ -6,6 +6,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_has_frozen = False
+"""True once the embedder was seen to have frozen objects: to count them is to walk them all."""
+
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
@@ -13,15 +16,18 @@ def collector_paused() -> Iterator[None]:
     Pause the garbage collector: a thousand guests, for example, are 90,000 objects that all stay.
 
     They are moved to the oldest generation, as all that is alive, so that they are not looked at
-    twice on their way there; unless the embedder has frozen objects, which cannot be told apart.
+    twice on their way there; unless the embedder has frozen objects, which cannot be told apart, or
+    had some when a process first made guests.
     """
+    global _has_frozen
     paused = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if paused:
-            if not gc.get_freeze_count():
+            _has_frozen = _has_frozen or gc.get_freeze_count() > 0
+            if not _has_frozen:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
