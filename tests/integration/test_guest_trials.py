@@ -705,6 +705,7 @@ async def test_a_trial_whose_guest_has_other_data_now_ends_and_the_next_one_play
 
 def handing_over(*turns, status=0):
     """A scripted guest that hands over the number of its turn, and answers `status` to it."""
+    status = f"(i32.const {status})" if isinstance(status, int) else status
     store = "(i32.store (i32.const 4000) (global.get $turn))"
     give = "(call $give (i32.const 4000) (i32.const 4) (i32.const 1))"
     exports = f"""
@@ -712,7 +713,7 @@ def handing_over(*turns, status=0):
       (func (export "ark_free") (param i32 i32 i32))
       (func (export "ark_state_persist") (result i32) {store} {give})
       (func (export "ark_state_restore") (param i32 i32) (result i32)
-        (global.set $turn (i32.load (local.get 0))) (i32.const {status}))"""
+        (global.set $turn (i32.load (local.get 0))) {status})"""
     text = scripted(*turns, exports=exports).decode()
     import_ = (
         '(import "ark-core-v0" "core__return_slice" (func $give (param i32 i32 i32) (result i32)))'
@@ -741,21 +742,56 @@ async def test_a_trial_goes_on_with_a_rebuilt_guest_that_is_handed_the_state(hos
     assert (rewards[0], rewards[-1], len(trial.ticks)) == (1.0, 9.0, 9)
 
 
-async def test_a_trial_ends_if_a_rebuilt_guest_does_not_take_the_state(host):
+@pytest.mark.parametrize("is_traced", [False, True])
+async def test_the_guest_before_goes_on_in_a_trial_if_a_rebuilt_one_does_not_take_the_state(
+    host, tmp_path, is_traced
+):
+    begin, on = [(1, INITIAL, 0)], [(1, RUNNING, 1)]
+    before = handing_over(begin, *[on] * 40)
+    hosting, said = host(before, {"trace": tmp_path / "a.trace"} if is_traced else {}), []
+    trial = RecordedTrial(hosting)
+    await trial.tick(0)
+    await trial.play(2)
+    after = handing_over(begin, *[[(1, RUNNING, 9)]] * 30, status=7)
+    hosting.rebuild(after, said.append)
+    await trial.play(6)
+    following = RecordedTrial(hosting, "following")
+    await following.tick(0)
+    await following.play(3)
+    hosting.close()
+
+    (line,) = said
+    assert line.startswith(
+        "not reloaded in this trial, in which the module before goes on; the next one plays it: "
+    )
+    assert "ark_state_restore answered 7" in line
+    assert trial.states == following.states == []
+    name = trial.actors[0][0]
+    assert [tick[name].end for tick in trial.ticks].count(TRUNCATED) == 1
+    assert {reward[1] for tick in trial.rewards for reward in tick} == {1.0}
+    assert {reward[1] for tick in following.rewards for reward in tick} == {9.0}
+    if is_traced:
+        with Replay(tmp_path / "a.trace", before) as replay:
+            assert len(list(replay)) >= 9
+            assert "the guest was reloaded" not in replay.ending
+
+
+async def test_a_rebuilt_guest_that_traps_before_its_first_submit_is_not_played_any_more(host):
     begin, on = [(1, INITIAL, 0)], [(1, RUNNING, 1)]
     hosting, said = host(handing_over(begin, *[on] * 40)), []
     trial = RecordedTrial(hosting)
     await trial.tick(0)
     await trial.play(2)
-    hosting.rebuild(handing_over(begin, *[on] * 30, status=7), said.append)
-    await trial.act()
-    await trial.act()
-    await trial.until(lambda: trial.states)
+    hosting.rebuild(handing_over(begin, *[on] * 30, status="unreachable"), said.append)
+    await trial.play(6)
+    following = RecordedTrial(hosting, "following")
+    await following.tick(0)
+    await following.play(3)
 
-    assert said[-1].startswith(
-        "failed right after a reload, the next trial plays the module before: "
-    )
-    assert "ark_state_restore answered 7" in said[-1]
+    (line,) = said
+    assert line.startswith("not reloaded, the module before goes on: ")
+    assert "unreachable" in line
+    assert trial.states == following.states == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from arkml.base.closing import Closing
 from arkml.envs.core.decisions import Decision, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.instance_factory import InstanceFactory
-from arkml.errors import ArkmlError, GuestError, GuestStalled
+from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestStalled
 from arkml.guest_trials.class_side import ClassSide
 from arkml.guest_trials.guest_trials_options import EndOn, StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
@@ -27,8 +27,9 @@ SLOT_BITS: Final = 16
 """The low bits of the key of a slot, which number it in its trial."""
 
 _CAME = {
-    Reloaded.KEPT: "kept: only code has changed",
-    Reloaded.HANDED_OVER: "handed over by ark_state_persist, and its agents begin new episodes",
+    Reloaded.KEPT: "reloaded in this trial, its state was kept: only code has changed",
+    Reloaded.HANDED_OVER: "reloaded in this trial, its state was handed over by ark_state_persist,"
+    " and its agents begin new episodes",
 }
 
 
@@ -72,6 +73,37 @@ class TrialPlan:
     end_on: EndOn = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Former:
+    """The instance that gave its state to one of a module `rebuilt`, which has yet to submit."""
+
+    factory: InstanceFactory
+    instance: EnvInstance
+    rebuilt: RebuiltModule
+
+    def leave(self) -> None:
+        """Close the instance, as the other one has taken its state and plays on."""
+        self.instance.calls.instance.replaced()
+        self.close()
+        self.rebuilt.say(_CAME[Reloaded.HANDED_OVER])
+
+    def refuse(self, error: ArkmlError) -> None:
+        """Say that the instance plays on; a module that just refused the state is played later."""
+        if isinstance(error, CmdletFailed):
+            self.rebuilt.say(
+                f"not reloaded in this trial, in which the module before goes on; the next one"
+                f" plays it: {error}"
+            )
+        else:
+            self.rebuilt.undo(self.rebuilt.module)
+            self.rebuilt.say(f"not reloaded, the module before goes on: {error}")
+
+    def close(self) -> None:
+        """Free the instance."""
+        self.instance.close()
+        self.factory.close()
+
+
 class TrialGuest(Closing):
     """The guest of one trial, an instance that `factory` makes. One thread uses it."""
 
@@ -95,6 +127,7 @@ class TrialGuest(Closing):
         self._instance: EnvInstance | None = None
         self._resources: SharedResources | None = None
         self._next: InstanceFactory | None = None  # of the module that gets the state
+        self._former: _Former | None = None  # until that module has submitted
         self._waiting: ClassSide | None = None
         self._tick = 0  # the tick of the next observations
         count = len(plan.order)
@@ -156,7 +189,7 @@ class TrialGuest(Closing):
         instance, side = self._instance, self._waiting
         if instance is None:
             return TickResult(error="the guest has ended")
-        if self._rebuilt is not None:
+        if self._rebuilt is not None and self._former is None:
             rebuilt, self._rebuilt = self._rebuilt, None
             self._take(instance, rebuilt)
         if side is not None:
@@ -193,6 +226,8 @@ class TrialGuest(Closing):
         if instance is not None:
             instance.close()
         self._factory.close()
+        if self._former is not None:
+            self._former.close()
 
     def _made(self, resources: SharedResources, state: bytes | None = None) -> EnvInstance:
         """Make the instance. Raises GuestError."""
@@ -209,24 +244,44 @@ class TrialGuest(Closing):
                 raise GuestStalled(f"{instance.guest.name} came to its end without a submit")
             if instance.handed_over is not None:
                 return self._succeeded(instance, step, instance.handed_over)
-            return self._shown(instance, step)
+            result = self._shown(instance, step)
         except GuestError as error:
             return self._failed(error)
+        if self._former is not None:
+            self._former.leave()
+            self._former = None
+        return result
 
     def _succeeded(self, instance: EnvInstance, step: Step, state: bytes) -> TickResult:
         """Show the end of an instance's agents, and let one of the rebuilt module play on."""
-        resources, before = self._resources, self._factory
+        resources, before, tried = self._resources, self._factory, self._tried
         assert self._next is not None
         assert resources is not None
+        assert tried is not None
         result = self._shown(instance, replace(step, has_finished=False))
+        self._former = _Former(before, instance, tried)
         self._factory, self._next = self._next, None
         self._factory.numbers = before.numbers
         self._factory.script.messages.waiting.extend(before.script.messages.waiting)
-        made = self._made(resources, state)
-        made.world.skip(instance.world.reading() - made.world.reading())
-        instance.close()
-        before.close()
+        try:
+            made = self._made(resources, state)
+        except ArkmlError as error:
+            self._go_back(self._former, error)
+        else:
+            made.world.skip(instance.world.reading() - made.world.reading())
         return result
+
+    def _go_back(self, former: _Former, error: ArkmlError) -> None:
+        """Let the instance before play on: the rebuilt module failed before its first submit."""
+        made, failed = self._instance, self._factory
+        former.factory.script.messages.waiting.extend(failed.script.messages.waiting)
+        if made is not None and made is not former.instance:
+            made.close()
+        failed.close()
+        self._factory, self._instance = former.factory, former.instance
+        self._former = self._tried = None
+        former.instance.handed_over = None
+        former.refuse(error)
 
     def _shown(self, instance: EnvInstance, step: Step) -> TickResult:
         """Return the result of a step. Raises the error of a guest that failed."""
@@ -292,7 +347,8 @@ class TrialGuest(Closing):
                 say(f"not reloaded, the module before goes on in this trial: {refused}")
                 return
             self._tried, self._tried_from = rebuilt, self._tick
-            say(f"reloaded in this trial, its state was {_CAME[way]}")
+            if way is Reloaded.KEPT:
+                say(_CAME[way])
 
         if way is Reloaded.KEPT:
             instance.rebuild(rebuilt.module, taken)
@@ -300,6 +356,10 @@ class TrialGuest(Closing):
             instance.hand_over(taken)
 
     def _failed(self, error: GuestError) -> TickResult:
+        former = self._former
+        if former is not None:
+            self._go_back(former, error)
+            return self._ran(former.instance, former.instance.run)
         tried, self._tried = self._tried, None
         if tried is not None and self._tick - self._tried_from < FIRST_CALLS:
             tried.undo(tried.module)

@@ -112,7 +112,7 @@ class EnvInstance(Closing):
         self.history: History | None = history
         """What entered it, if it may be copied."""
         self.handed_over: bytes | None = None
-        """The state with which it has ended, for an instance of another module."""
+        """The state with which it has ended, for an instance of another module; None to play on."""
         self.is_one_call: bool = frame is None
         self._frame = frame
         self.gives_way: bool = False
@@ -189,8 +189,6 @@ class EnvInstance(Closing):
                 self.handed_over = self.guest.persist()
             except ArkmlError as error:
                 refused = error
-            else:
-                self.calls.instance.replaced()
             taken(refused)
 
         self._rebuilt = take
