@@ -34,6 +34,18 @@ def test_a_program_gets_its_job_and_reports_events(placement):
     assert (worker.status, worker.reason) == (None, "")
 
 
+def test_a_program_gets_messages_behind_its_job_in_their_order(placement):
+    worker = start(placement, do="hear", messages=200)
+    for number in range(50):  # some before it has begun
+        worker.send({"number": number})
+    events = events_of(worker, 1)
+    for number in range(50, 200):
+        worker.send({"number": number})
+    events += events_of(worker, 201 - len(events))
+
+    assert [event["number"] for event in events[1:]] == list(range(200))
+
+
 def test_a_program_that_is_asked_to_stop_ends_by_itself(placement):
     worker = start(placement, do="wait")
     ready(worker)

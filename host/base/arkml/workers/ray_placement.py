@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from arkml.base.closing import Closing
@@ -36,16 +36,16 @@ class WorkerRelay:
         """Start the program. Raises OSError."""
         self._worker = LocalWorker(module, job, name)
 
-    def state(self, seconds: float) -> RelayState:
-        """Wait at most `seconds` for the program to end, and return its state."""
+    def state(self, seconds: float, messages: Sequence[Mapping[str, Any]]) -> RelayState:
+        """
+        Give the program messages, wait at most `seconds` for its end, and return its state.
+        """
         worker = self._worker
+        for message in messages:
+            worker.send(message)
         worker.wait(seconds)
         is_alive = worker.is_alive  # read first: no events come after the end
         return RelayState(worker.events(), is_alive, worker.status, worker.reason)
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Give the program a message."""
-        self._worker.send(message)
 
     def stop(self, seconds: float) -> None:
         """Ask the program to end, and kill it after `seconds`."""
@@ -75,8 +75,7 @@ class RayWorker:
         self._ray = cluster.ray
         self._handle = cluster.place(_RELAY, module, job, name)
         self._has_begun = self._is_stopped = False
-        self._unsent: list[Mapping[str, Any]] = []  # up to the beginning
-        self._sending = threading.Lock()
+        self._unsent: deque[Mapping[str, Any]] = deque()  # goes with the next call, in order
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
         self.call = self._handle.begin.remote()
         """The one pending call."""
@@ -89,12 +88,8 @@ class RayWorker:
         return events
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Give the program a message, once it has begun. Never waits."""
-        with self._sending:
-            if not self._has_begun:
-                self._unsent.append(message)
-            elif self.is_alive and not self._is_stopped:
-                self._handle.call.remote("send", dict(message))
+        """Give the program a message, at most `_ASK_EVERY` seconds later. Never waits."""
+        self._unsent.append(dict(message))
 
     def stop(self, seconds: float) -> None:
         """Ask the program to end, and kill it after `seconds`. Does not wait."""
@@ -128,21 +123,18 @@ class RayWorker:
             self._end(f"{self.name} on the Ray cluster was lost: {lost(error)}")
             return
         if not self._has_begun:
-            with self._sending:
-                self._has_begun = True
-                unsent, self._unsent = self._unsent, []
+            self._has_begun = True
             if answer:
                 self._end(f"{self.name} cannot be started: {answer}")
                 return
-            for message in unsent:
-                self.send(message)
         else:
             self._events.extend(answer.events)
             if not answer.is_alive:
                 self.status = answer.status
                 self._end(answer.reason)
                 return
-        self.call = self._handle.call.remote("state", _ASK_EVERY)
+        messages = [self._unsent.popleft() for _ in range(len(self._unsent))]
+        self.call = self._handle.call.remote("state", _ASK_EVERY, messages)
 
     def _end(self, reason: str) -> None:
         if not self.is_alive:
