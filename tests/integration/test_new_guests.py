@@ -124,16 +124,21 @@ def test_a_new_guest_passes_its_tests_and_trains_on_a_hive(guest):
     assert re.search(r"ok    training    its run has begun, and it pushed [\d,]+ rows", smoked.out)
 
 
-def test_the_game_of_the_readme_plays_a_new_guest_with_a_policy(guest):
-    packed = arkml("pack", POLICY, "-o", "goblin.crvo", cwd=guest.parent)
+def test_a_new_guest_is_published_and_played_with_a_policy_as_its_readme_says(guest):
+    trained = guest.parent / "training" / "goblin" / "goblin.onnx"
+    trained.parent.mkdir(parents=True)
+    shutil.copy(POLICY, trained)
     readme = (guest.parent / "README.md").read_text()
+    (words,) = re.findall(r"\| publish \| `arkml (.*)` \|", readme)
+    published = arkml(*words.split(), cwd=guest.parent)
     (game,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     played = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(game)], cwd=guest.parent, env=ENVIRONMENT,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
-    assert packed.status == 0, packed.err
+    assert published.status == 0, published.err
+    assert (guest.parent / "site" / "index.html").exists()
     assert played.returncode == 0, played.stderr
     assert float(played.stdout) < IDLE  # this policy runs away from what the guest calls its target
 
