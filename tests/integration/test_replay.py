@@ -1,6 +1,7 @@
 """Traces and replays: what a guest did is played again, and a difference is named."""
 
 # ruff: noqa: ARG001  `library` is a way of rounds
+import re
 import zlib
 from contextlib import suppress
 
@@ -26,8 +27,9 @@ from tests.unit import policy_models as build
 from tests.unit.policy_models import node, port, weight
 
 import arkml
-from arkml import Memory, Reloaded, Replay, Trace, game_function
+from arkml import Memory, Reloaded, Replay, ReplayedCall, Trace, game_function
 from arkml.errors import (
+    GameFunctionFailed,
     GuestTimeout,
     GuestTrap,
     ReloadUndone,
@@ -195,6 +197,47 @@ def test_functions_of_the_game_and_what_they_write(make_host, path):
         replay.to(2)
         assert replay.read_memory(64, 4) == (100).to_bytes(4, "little")
         assert replay.read_memory(128, 7) == bytes(7)
+        assert frames[1].calls == (
+            ReplayedCall("env.ask", (2.5,), (100,)),
+            ReplayedCall("env.fill", (64, 100), ()),
+        )
+        assert frames[2].calls == ()
+
+
+def test_what_the_guest_asked_before_its_game_failed_is_in_the_last_frame(make_host, path):
+    def ask(place):
+        raise ValueError(place)
+
+    host = make_host(trace=path, imports={("env", "ask"): ask, ("env", "fill"): fill})
+    with pytest.raises(GameFunctionFailed):
+        host.load(ASKING).update()
+    host.close()
+
+    with Replay(path, ASKING) as replay:
+        (frame,) = replay
+        assert frame.calls == (ReplayedCall("env.ask", (0.0,), None),)
+        assert "the game's function env.ask raised ValueError" in frame.stopped
+        with pytest.raises(UsageError, match="it has 1 to 1"):
+            replay.to(2)
+
+
+def test_of_many_calls_in_a_frame_the_last_thousand_are_kept(make_host, path):
+    asking = module(
+        function(
+            "ark_applet_update",
+            "(local $n i32) (loop $on (call $ask (local.get $n))"
+            " (br_if $on (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))"
+            " (i32.const 2500))))",
+        ),
+        imports=['(import "env" "ask" (func $ask (param i32)))'],
+    )
+    host = make_host(trace=path, imports={("env", "ask"): lambda _: None})
+    host.load(asking).update()
+    host.close()
+
+    with Replay(path, asking) as replay:
+        (frame,) = replay
+    assert [call.arguments for call in frame.calls] == [(n,) for n in range(1500, 2500)]
 
 
 @game_function(many=True)
@@ -838,3 +881,18 @@ def test_what_cannot_be_a_trace_is_refused(make_host, options, message):
         Trace("x", snapshot_seconds=-1)
     with pytest.raises(UsageError, match="guests is"):
         Trace("x", guests=[-1])
+
+
+def test_a_command_line_shows_what_functions_of_the_game_were_asked(make_host, path, tmp_path):
+    source = tmp_path / "asking.wat"
+    source.write_bytes(ASKING)
+    host = make_host(trace=path, imports={("env", "ask"): lambda _: 7, ("env", "fill"): fill})
+    host.load(ASKING).update()
+    host.close()
+    shown, told = (invoke("replay", path, source, *words) for words in ((), ("--json",)))
+
+    assert re.search(r"env\.ask +0 +7 ", shown.out)
+    assert told.json["calls"] == [
+        {"function": "env.ask", "arguments": [0.0], "results": [7]},
+        {"function": "env.fill", "arguments": [64, 7], "results": []},
+    ]

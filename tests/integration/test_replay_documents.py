@@ -74,7 +74,7 @@ def frame_of(rows):
     none = np.zeros((len(rows), 0), np.float32)
     values = np.zeros(len(rows), np.float32)
     submit = ReplayedSubmit(1, True, np.array(rows, kind), none, none, values, 0)
-    return ReplayedFrame(1, "step", (), None, (submit,), None, "", (), b"")
+    return ReplayedFrame(1, "step", (), None, (submit,), (), None, "", (), b"")
 
 
 def test_rows_have_the_names_and_positions_that_the_module_declares(make_host, path):

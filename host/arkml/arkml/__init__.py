@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from arkml.guests.guest import Guest
     from arkml.guests.reloading import Reloaded
     from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot
-    from arkml.guests.trace_player import ReplayedSubmit
+    from arkml.guests.trace_player import ReplayedCall, ReplayedSubmit
     from arkml.guests.trace_recorder import Trace
     from arkml.host import Host
     from arkml.limits import RUN_SECONDS, Limits
@@ -125,6 +125,7 @@ __all__ = [
     "Reloaded",
     "Replay",
     "ReplayDiffers",
+    "ReplayedCall",
     "ReplayedFrame",
     "ReplayedSubmit",
     "Reply",
@@ -199,6 +200,7 @@ _HOMES = {
     "Reloaded": "arkml.guests.reloading",
     "Replay": "arkml.replays.replay",
     "ReplayDiffers": "arkml.errors",
+    "ReplayedCall": "arkml.guests.trace_player",
     "ReplayedFrame": "arkml.replays.replay",
     "ReplayedSubmit": "arkml.guests.trace_player",
     "Reply": "arkml.guests.call_loop",

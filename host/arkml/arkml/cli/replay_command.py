@@ -19,6 +19,7 @@ from arkml.cli.user_files import keep_apart, read_module
 from arkml.cli.values import whole_number
 
 if TYPE_CHECKING:
+    from arkml.guests.trace_player import ReplayedCall
     from arkml.replays.replay import Replay, ReplayedFrame
 
 _EPILOG = options.epilog(
@@ -193,12 +194,22 @@ def _document(
         "stopped": "" if frame is None else frame.stopped,
         "failure": None if played.failure is None else str(played.failure),
         "memory": None if fault is None else {"address": fault[0], "bytes": fault[1].hex()},
+        "calls": [] if frame is None else list(_calls(frame)),
         "submits": [] if frame is None else list(_submits(frame)),
         "output": played.output.decode("utf-8", "replace"),
     }
     if differs is not None:
         document |= {"error": str(differs), "type": type(differs).__name__}
     return document
+
+
+def _calls(frame: ReplayedFrame) -> Iterator[dict[str, Any]]:
+    for call in frame.calls:
+        yield {
+            "function": call.function,
+            "arguments": _finite(call.arguments),
+            "results": None if call.results is None else _finite(call.results),
+        }
 
 
 def _submits(frame: ReplayedFrame) -> Iterator[dict[str, Any]]:
@@ -238,6 +249,12 @@ def _show(played: Replay, document: dict[str, Any], frame: ReplayedFrame | None)
     if played.failure is not None:
         rows.append(("failed", harmless(str(played.failure))))
     show(f"{played.name}: replay", facts([row for row in rows if row[1]]))
+    if frame is not None and frame.calls:
+        calls = frame.calls[-_SHOWN_ROWS:]
+        more = len(frame.calls) - len(calls)
+        title = "functions of the game" + f", {more:,} earlier" * (more > 0)
+        asked = [(each.function, _numbers(each.arguments), _returned(each)) for each in calls]
+        show(title, grid(("function", "arguments", "returned"), asked))
     for submit in () if frame is None else frame.submits:
         cells = [
             (
@@ -273,6 +290,10 @@ def _called(frame: ReplayedFrame | None) -> str:
         return ""
     arguments = ", ".join(map(str, frame.arguments))
     return f", {frame.function}({arguments})"
+
+
+def _returned(call: ReplayedCall) -> str:
+    return "did not return" if call.results is None else _numbers(call.results)
 
 
 def _numbers(numbers: Any) -> str:

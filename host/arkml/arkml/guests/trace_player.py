@@ -7,8 +7,9 @@ with what the trace has next; the first difference raises ReplayDiffers.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, assert_never
 
 import numpy as np
@@ -66,6 +67,7 @@ _HEARD = (
 )
 _SAID = ("env.trace", "env.console.")
 _ALL_MEMORY = 1 << 32
+_MOST_CALLS = 1_000
 _E = TypeVar("_E", bound=Event)
 
 
@@ -110,6 +112,23 @@ class ReplayedSubmit:
     code: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayedCall:
+    """
+    A call of a function of the game in a replay, and its answer.
+
+    Attributes:
+        function: The import, such as "env.raycast".
+        arguments: What the guest gave it.
+        results: What it returned; None if it did not return, as one that raised.
+
+    """
+
+    function: str
+    arguments: tuple[int | float, ...]
+    results: tuple[int | float, ...] | None
+
+
 class Player:
     """
     Plays the events of one segment after another to one instance.
@@ -132,6 +151,8 @@ class Player:
         """Number of frames that were played, some of them several times."""
         self.submits: list[ReplayedSubmit] = []
         """The submits of the present frame."""
+        self.calls: deque[ReplayedCall] = deque(maxlen=_MOST_CALLS)
+        """The last calls of functions of the game in the present frame."""
 
     def memory(self, limits: Limits) -> GuestMemory:
         """Return a plain memory."""
@@ -421,6 +442,9 @@ class ReplayedFiber(Fiber):
         index = words[self._reason] - Reason.FIRST_GAME
         sandbox.memory.pages = words[self._pages]
         function = self._sandbox.program.game[index]
+        start = sandbox.control + at.ARGUMENTS
+        call = ReplayedCall(function.label, function.arguments(self._bytes, start), None)
+        self._player.calls.append(call)
         event = self._player.take(Asked, f"calls {function.label}")
         if event.index != index:
             raise self._player.differs(
@@ -428,7 +452,7 @@ class ReplayedFiber(Fiber):
             )
         if len(event.results) != 8 * function.counts[1]:
             raise TraceRefused(f"the results of {function.label} are damaged")
-        start = sandbox.control + at.ARGUMENTS
+        self._player.calls[-1] = replace(call, results=function.results(event.results))
         self._bytes[start : start + len(event.results)] = event.results
         words[self._answer] = 1
 

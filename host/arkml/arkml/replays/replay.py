@@ -24,6 +24,7 @@ from arkml.guests.trace_events import Called, Failed, Head, Returned
 from arkml.guests.trace_files import read_trace
 from arkml.guests.trace_player import (
     Player,
+    ReplayedCall,
     ReplayedLoop,
     ReplayedSubmit,
     TraceStops,
@@ -54,6 +55,7 @@ class ReplayedFrame:
         arguments: Its arguments.
         result: What it returned, None if it failed.
         submits: The submits in it.
+        calls: What it asked functions of the game, the last 1,000 calls.
         error: The error of the guest, None if it did not fail.
         stopped: A sentence on a call that was not played to its end, as the guest was stopped from
             outside or the trace has no more; or an empty text.
@@ -70,6 +72,7 @@ class ReplayedFrame:
     arguments: tuple[int | float, ...]
     result: Any
     submits: tuple[ReplayedSubmit, ...]
+    calls: tuple[ReplayedCall, ...]
     error: GuestError | None
     stopped: str
     lines: tuple[tuple[int, str], ...]
@@ -261,10 +264,8 @@ class Replay(Sealed, Unique, Closing):
         """
         number = whole_number(frame)
         if number is None or not self.first - 1 <= number <= self.last:
-            raise UsageError(
-                f"frame {cut_repr(frame)} is not in the trace: it has {self.first:,} to"
-                f" {self.last:,}"
-            )
+            has = f"{self.first:,} to {self.last:,}" if self.last >= self.first else "none"
+            raise UsageError(f"frame {cut_repr(frame)} is not in the trace: it has {has}")
         goal = max(number - 1, self.first - 1)
         nearest = max(k for k, copied in enumerate(self.copies) if copied <= goal)
         if number <= self.frame or nearest > self._segment:
@@ -330,6 +331,7 @@ class Replay(Sealed, Unique, Closing):
             self._renew()
         self._segment = segment
         self._player.submits = []
+        self._player.calls.clear()
         self._player.begin(start)
         self._player.play(self._contents.segments[segment].events())
 
@@ -367,6 +369,7 @@ class Replay(Sealed, Unique, Closing):
         is_frame = called.frame != player.frame
         if is_frame:
             player.submits = []
+            player.calls.clear()
             player.played += 1
         player.frame = called.frame
         ending = player.ending()
@@ -399,8 +402,8 @@ class Replay(Sealed, Unique, Closing):
         self._lines.clear()
         self._shown_output = len(self._output)
         return ReplayedFrame(
-            called.frame, called.function, called.arguments, result, tuple(player.submits), error,
-            stopped, lines, output,
+            called.frame, called.function, called.arguments, result, tuple(player.submits),
+            tuple(player.calls), error, stopped, lines, output,
         )  # fmt: skip
 
     def _ended(self, result: Any) -> str:

@@ -204,7 +204,9 @@ Each: TypeAlias = Callable[[int], tuple[str, GuestMemory, int]]
 class BoundFunction:
     """A function of the game, as one import of a module."""
 
-    __slots__ = ("_call", "_given", "_params", "_read", "_results", "_write", "label", "many")
+    __slots__ = (
+        "_answered", "_call", "_given", "_params", "_read", "_results", "_write", "label", "many",
+    )  # fmt: skip
 
     def __init__(self, entry: ImportInfo, function: Callable[..., Any], module: str) -> None:
         """Take a function. Raises LinkError if it cannot take what the import passes."""
@@ -214,6 +216,7 @@ class BoundFunction:
         self._call = function
         self._params, self._results = kind.params, kind.results
         self._read = struct.Struct("<" + "".join(_READ[each] for each in kind.params))
+        self._answered = struct.Struct("<" + "".join(_READ[each] for each in kind.results))
         self._write = [struct.Struct("<" + _READ[each][0]).pack_into for each in kind.results]
         self._given = self._parameters(entry, module)
 
@@ -238,7 +241,7 @@ class BoundFunction:
         if self.many:
             self._answer_one_of_many(name, index, memory, words, at)
             return
-        numbers = self._read.unpack_from(words, at)
+        numbers = self.arguments(words, at)
         time: _Time | None = None
         if self._given:
             time = _Time()
@@ -262,6 +265,14 @@ class BoundFunction:
         finally:
             if time is not None:
                 time.is_over = True
+
+    def arguments(self, words: memoryview, at: int) -> tuple[int | float, ...]:
+        """Return the arguments of a call, at byte `at` of `words`, where `answer` finds them."""
+        return self._read.unpack_from(words, at)
+
+    def results(self, stored: bytes) -> tuple[int | float, ...]:
+        """Return the results of a call, from the 8 bytes of each, as `answer` stores them."""
+        return self._answered.unpack(stored)
 
     def answer_many(self, indices: Indices, each: Each, arguments: Columns) -> Columns:
         """
