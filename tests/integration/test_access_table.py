@@ -165,7 +165,7 @@ def call_for(method, path, run_id, sid):
         "/v1/runs/{run_id}/names": {"names": ["speed"]},
         "/v1/runs/{run_id}/evaluations": {"version": 1, "returns": [1.0], "lengths": [1]},
         "/v1/runs/{run_id}/evaluations/begin": {"version": 1},
-        "/v1/runs/{run_id}/goal": {"wanted": 1.0},
+        "/v1/runs/{run_id}/goal": {"wanted": 1.0, "mean_return": 2.0, "episodes": 3},
         "/v1/runs/{run_id}/guest": {"module": "0" * 64, "name": "a.wasm", "behavior": "a"},
         "/v1/runs/{run_id}/recordings": {"version": "1"},
         "/v1/runs/{run_id}/events": {"before": "0" * 64, "after": "1" * 64, "state": "kept"},

@@ -20,6 +20,7 @@ from arkml.server.hive_app import OPERATIONS
 
 EMPTY = b"\0asm\1\0\0\0"
 """A module with nothing in it."""
+REACHED = {"wanted": 1.0, "mean_return": 2.0, "episodes": 3}
 STRUCTS = {(f"/v1{one.path}", one.method.lower()): one.gives for one in OPERATIONS}
 
 
@@ -111,7 +112,7 @@ def answers_of(service):
     changed = {"before": "0" * 64, "after": "1" * 64, "state": "kept"}
     yield f"{run}/events", "post", service.post(f"{at}/events", changed)
     yield f"{run}/events", "post", service.post(f"{at}/events", {**changed, "after": "x"})
-    yield f"{run}/goal", "post", service.post(f"{at}/goal", {"wanted": 1.0})
+    yield f"{run}/goal", "post", service.post(f"{at}/goal", REACHED)
     yield f"{run}/replays", "get", service.get(f"{at}/replays")
     yield f"{run}/metrics", "get", service.get(f"{at}/metrics")
     yield f"{run}/histograms", "get", service.get(f"{at}/histograms")
@@ -139,7 +140,7 @@ def answers_of(service):
     yield "/v1/curves", "get", service.get(curves)
     yield "/v1/curves", "get", service.get(f"{curves}&points=3")
     yield f"{run}/events", "get", service.get(f"{at}/events")
-    yield f"{run}/goal", "post", service.post(f"{at}/goal", {"wanted": 2.0})
+    yield f"{run}/goal", "post", service.post(f"{at}/goal", REACHED)
     yield f"{run}/goal", "post", service.post(f"{at}/goal", {"wanted": "x"})
     yield f"{run}/log", "get", service.get(f"{at}/log")
     for path in ("/v1/whoami", "/v1/settings", "/v1/usage"):

@@ -1,8 +1,11 @@
 """What a hive says about a run in trouble: an event, a metric, and a webhook."""
 
+import itertools
 import json
+import os
 import re
 import shlex
+import signal
 import sys
 from contextlib import contextmanager
 
@@ -97,6 +100,45 @@ def test_a_run_that_is_aborted_is_told(tmp_path):
     assert (notice["kind"], notice["text"]) == ("aborted", "aborted: that makes no sense")
 
 
+def test_a_hive_that_was_killed_goes_on_with_what_its_rules_have_seen(tmp_path):
+    """Five reports in a row are needed: three before it is killed, two by the next process."""
+    with told(tmp_path) as (service, receiver):
+        run_id = service.create(settings={}, misbehavior="sends nan")
+        push(service, run_id, 3)
+        before = list(receiver.notices)
+        kill_and_push(service, run_id, lambda: receiver.notices)
+        [entry] = [one for one in events(service, run_id) if one["about"]]
+        kill_and_push(service, run_id, lambda: len(reports(service, run_id)) > 15)
+        found = [one["about"] for one in events(service, run_id) if one["about"]]
+        earlier = [at for at in reports(service, run_id) if at < entry["at"]]
+
+    assert before == []
+    assert [one["kind"] for one in receiver.notices] == found == ["diverging"]
+    assert len(earlier) == 4  # and the fifth is found before it is stored
+
+
+def reports(service, run_id):
+    """The times of all reports of the learner of a run."""
+    found = service.get(f"/runs/{run_id}/series", params={"name": "rollout/ep_rew_mean"})
+    return [at for _, _, at in found.json()["series"]]
+
+
+def kill_and_push(service, run_id, is_done):
+    """Kill a hive, have it started again on its directory, and push rows until it has done it."""
+    os.kill(service.hive.pid, signal.SIGKILL)
+    eventually(lambda: service.hive.is_dead)
+    service.close()
+    service.connect()
+    sid, numbers = service.sid(run_id), itertools.count()
+
+    def push_one():
+        number = next(numbers)
+        assert service.push(sid, rows(8, 8 * number), number + 1).status_code == 200
+        return is_done()
+
+    eventually(push_one, interval=0.1)
+
+
 def test_a_webhook_that_hangs_holds_up_neither_rows_nor_the_end_of_the_hive(tmp_path):
     with told(tmp_path, None, timeout=60.0) as (service, receiver):
         run_id = service.create(settings={}, misbehavior="sends nan")
@@ -111,17 +153,17 @@ def test_a_goal_is_noted_and_a_wrong_one_is_refused_in_a_sentence(tmp_path):
     with told(tmp_path) as (service, receiver):
         run_id = service.create()
         path = f"/runs/{run_id}/goal"
-        wanted = service.post(path, {"wanted": 250.0})
-        service.post(path, {"wanted": 250.0, "reached": 251.5, "episodes": 100})
+        reached = {"wanted": 250.0, "mean_return": 251.5, "episodes": 100}
+        noted = service.post(path, reached)
         [notice] = eventually(lambda: receiver.notices)
         [entry] = [one for one in events(service, run_id) if one["kind"] == "goal"]
         wrong = [
             service.post(path, values)
-            for values in ({}, {"wanted": "x"}, {"wanted": 1, "reached": 1e301})
+            for values in ({}, reached | {"wanted": "x"}, reached | {"mean_return": 1e301})
         ]
         too_much = service.http.post(path, content=b'{"wanted": 1e999}')
 
-    assert wanted.status_code == 200
+    assert noted.status_code == 200
     assert notice["kind"] == entry["about"] == "goal"
     assert entry["text"] == notice["text"]
     assert [answer.status_code for answer in wrong] == [422] * 3

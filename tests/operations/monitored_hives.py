@@ -255,7 +255,7 @@ def monitored(directory):
         exhaust(trouble, services["small"])
         narrow(services["narrow"])
         eventually(lambda: server.query('arkml_run_notices_total{name="goal",kind="goal"}'))
-        report = {"wanted": 1.0, "reached": 2.0, "episodes": 100}
+        report = {"wanted": 1.0, "mean_return": 2.0, "episodes": 100}
         services["busy"].post(f"/runs/{goal}/goal", report)
         damage(services["damaged"], server)
 

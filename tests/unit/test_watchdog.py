@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.benchmarks.watched_runs import KEPT, METRICS, RUNS
 
-from arkml.hive.protocol.page_messages import GoalReport
+from arkml.hive.protocol.page_messages import GoalReached
+from arkml.hive.protocol.run_origin import RunGoal
 from arkml.hive.protocol.runs import RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.server.document import Document
 from arkml.server.history import RunHistory
+from arkml.server.run_origin import RunStart, StartFile, write_start
 from arkml.server.watchdog.findings import Findings
 from arkml.server.watchdog.rules import Sample
 from arkml.server.watchdog.run_watch import RunWatch
@@ -46,11 +48,8 @@ def samples_of(name):
 
 
 def found(name, goal=None):
-    given = CURVES[name]["settings"]
-    findings = Findings(Settings.from_json(given))
-    if goal is not None:
-        findings.set_goal(goal)
-    return [one for sample in samples_of(name) for one in findings.look(sample)]
+    settings, findings = Settings.from_json(CURVES[name]["settings"]), Findings()
+    return [one for sample in samples_of(name) for one in findings.look(sample, settings, goal)]
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -86,11 +85,28 @@ def test_a_run_that_is_better_than_at_first_is_stuck_if_it_stays_far_from_its_go
 
 def test_a_run_that_goes_on_is_not_measured_by_the_first_that_is_seen_of_it():
     late = [sample for sample in samples_of("pendulum") if sample.updates > 50_000]
-    findings = Findings(SETTINGS)
+    findings = Findings()
     again = [sample._replace(rows=sample.rows + 100_000) for sample in late]
-    made = [one for sample in (*late, *again) for one in findings.look(sample)]
+    made = [one for sample in (*late, *again) for one in findings.look(sample, SETTINGS)]
 
     assert made == []
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_rules_that_are_kept_at_each_report_find_what_they_find_without(name):
+    settings, seen, made = Settings.from_json(CURVES[name]["settings"]), Findings().packed(), []
+    for sample in samples_of(name):
+        findings = Findings.unpacked(seen, "r1")
+        made += findings.look(sample, settings, 1e9)
+        seen = findings.packed()
+
+    assert made == found(name, 1e9)
+
+
+@pytest.mark.parametrize("seen", [b"", b"\xc1", b"\x90", b'{"_bad": 1}', b"\x81\xa4_bad\x01"])
+def test_what_is_damaged_of_what_rules_have_seen_is_left_out_and_logged(seen, caplog):
+    assert Findings.unpacked(seen, "r1") == Findings()
+    assert "of run r1 is damaged" in caplog.text
 
 
 def test_numbers_that_are_not_finite_are_said_once_until_they_are_finite_again():
@@ -98,10 +114,10 @@ def test_numbers_that_are_not_finite_are_said_once_until_they_are_finite_again()
         return [
             one.text
             for loss in losses
-            for one in findings.look(Sample(10, 5_000, {"train/critic_loss": loss}))
+            for one in findings.look(Sample(10, 5_000, {"train/critic_loss": loss}), SETTINGS)
         ]
 
-    findings = Findings(SETTINGS)
+    findings = Findings()
     first = look(*[math.nan] * 9)
 
     assert first == ["the learner diverges: train/critic_loss is nan"]
@@ -112,10 +128,10 @@ def test_numbers_that_are_not_finite_are_said_once_until_they_are_finite_again()
 
 def test_a_loss_that_grows_for_a_minute_diverges_and_one_that_jumps_does_not():
     def looks(jump):
-        findings = Findings(SETTINGS)
+        findings = Findings()
         losses = [0.02] * 20 + [50.0] * jump + [0.02] * 20
         samples = (Sample(10, 5_000, {"train/value_loss": loss}) for loss in losses)
-        return [one for sample in samples for one in findings.look(sample)]
+        return [one for sample in samples for one in findings.look(sample, SETTINGS)]
 
     assert looks(30) == []
     assert [one.kind for one in looks(90)] == ["diverging"]
@@ -140,8 +156,12 @@ class Told:
 @pytest.fixture
 def watched(tmp_path):
     history, told = RunHistory(tmp_path), Told()
+    return watch_of(tmp_path, history, told), history, told
+
+
+def watch_of(directory, history, told):
     document = Document("r1", RunRequest("walker", "game", SETTINGS), 1, n_opts=5_000)
-    return RunWatch(document, history, told), history, told
+    return RunWatch(document, StartFile(directory), history, told)
 
 
 def test_a_finding_is_an_event_a_line_of_the_log_a_count_and_a_notice(watched, caplog):
@@ -158,10 +178,10 @@ def test_a_finding_is_an_event_a_line_of_the_log_a_count_and_a_notice(watched, c
 
 def test_a_kind_is_said_at_most_every_ten_minutes(watched, monkeypatch):
     watch, history, told = watched
-    now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    for later in (0.0, 500.0, 601.0):
-        now[0] = later
+    now = [0]
+    monkeypatch.setattr("time.time_ns", lambda: now[0])
+    for later in (0, 500, 601):
+        now[0] = 10**18 + later * 10**9
         for value in (*[math.nan] * 9, *[1.0] * 9):
             watch.look([("train/critic_loss", 5, value)], 5)
 
@@ -170,15 +190,55 @@ def test_a_kind_is_said_at_most_every_ten_minutes(watched, monkeypatch):
 
 def test_a_goal_that_is_reached_is_an_event_once(watched):
     watch, history, told = watched
-    watch.note_goal(GoalReport(250.0))
     for _ in range(3):
-        watch.note_goal(GoalReport(250.0, 251.25, 100))
+        watch.note_goal(GoalReached(250.0, 251.25, 100))
     [entry] = history.entries
 
     assert entry.kind == entry.about == "goal"
     assert told.entries == [
         ("goal", "the goal is reached: a mean return of 251.2 in 100 episodes, and 250 was wanted")
     ]
+
+
+def test_another_watch_says_what_this_one_has_not_and_nothing_twice(watched, tmp_path):
+    watch, _, told = watched
+    for _ in range(4):
+        seen = watch.look([("train/critic_loss", 5, math.nan)], 5)
+    before = list(told.entries)
+    for _ in range(3):  # after the fifth look it has been said
+        watch = watch_of(tmp_path, RunHistory(tmp_path), told)
+        watch.restore(seen)
+        seen = watch.look([("train/critic_loss", 5, math.nan)], 5)
+
+    assert before == []
+    assert told.entries == [("diverging", "the learner diverges: train/critic_loss is nan")]
+
+
+def test_a_watch_that_lost_what_it_saw_after_it_said_it_is_silent_for_ten_minutes(
+    watched, tmp_path
+):
+    watch, _, told = watched
+    for _ in range(9):
+        watch.look([("train/critic_loss", 5, math.nan)], 5)
+    again = watch_of(tmp_path, RunHistory(tmp_path), told)
+    for _ in range(9):
+        again.look([("train/critic_loss", 5, math.nan)], 5)
+
+    assert len(told.entries) == 1
+
+
+def test_the_goal_is_that_of_the_start_of_the_run(tmp_path):
+    def said(mean_return):
+        write_start(tmp_path, RunStart(goal=RunGoal(mean_return=mean_return)))
+        history, told = RunHistory(tmp_path / "none"), Told()
+        watch = watch_of(tmp_path, history, told)
+        for sample in samples_of("mountain car by PPO"):
+            points = [(name, 0, value) for name, value in sample.values.items()]
+            watch.look(points, sample.rows)
+        return [kind for kind, _ in told.entries]
+
+    assert said(90.0) == ["stuck"]
+    assert said(None) == []
 
 
 def test_each_restart_is_an_event_and_the_first_of_ten_minutes_a_notice(watched):
@@ -202,8 +262,8 @@ def test_each_restart_is_an_event_and_the_first_of_ten_minutes_a_notice(watched)
     st.floats(),
 )
 def test_no_numbers_of_a_learner_break_the_rules(reports, goal):
-    findings = Findings(SETTINGS)
-    findings.set_goal(goal)
+    findings = Findings()
     for rows, values in reports:
-        for one in findings.look(Sample(rows, rows, values)):
+        for one in findings.look(Sample(rows, rows, values), SETTINGS, goal):
             assert one.text
+        assert Findings.unpacked(findings.packed(), "r1").packed() == findings.packed()

@@ -23,7 +23,7 @@ from arkml.hive.presence import Presence
 from arkml.hive.protocol.histograms import HistogramReply
 from arkml.hive.protocol.labels import LabelsChange, LabelsReply
 from arkml.hive.protocol.page_messages import (
-    GoalReport,
+    GoalReached,
     HistoryEntry,
     HistoryReply,
     ModuleReport,
@@ -226,8 +226,8 @@ class HiveClient(Closing):
         path = _path(run_id, f"events?since={since}")
         return self._ask("GET", path, lambda answer: read(answer, HistoryReply).events)
 
-    def note_goal(self, run_id: str, report: GoalReport) -> Future[RunInfo]:
-        """Tell the hive the mean return that a training of a run wants, or that it is reached."""
+    def note_goal(self, run_id: str, report: GoalReached) -> Future[RunInfo]:
+        """Tell the hive that a training of a run has reached its goal."""
         path = _path(run_id, "goal")
         return self._ask("POST", path, _run_in, report)
 

@@ -32,7 +32,7 @@ from arkml.hive.address import Address
 from arkml.hive.notifier import Notifier, NotifyOptions, notice_of
 from arkml.hive.protocol.page_messages import (
     MAX_REASON,
-    GoalReport,
+    GoalReached,
     HistoryEntry,
     ModuleReport,
     ModuleState,
@@ -593,8 +593,6 @@ class GuestTrainer(Closing):
         if self._actors is not None:
             self._actors.begin(self._hives.started[0][0], run)
         self._tracking.begin(self._hives.started[0][0], run)
-        if self._goal.mean_return is not None:
-            self._hives.started[0][0].note_goal(run.id, GoalReport(self._goal.mean_return))
         self._record.write(run)
 
     def _report_goal(self, monitor: RunMonitor) -> None:
@@ -603,10 +601,10 @@ class GuestTrainer(Closing):
         reached, episodes = monitor.mean_return, min(_RETURNS, monitor.episodes)
         if self._evaluations.decides and last:
             reached, episodes = last[0].mean_return, len(last[0].returns)
-        assert wanted is not None
+        assert wanted is not None and reached is not None  # or it would go on
         client, run = self._hives.started[0]
         with suppress(HiveError, TimeoutError, CancelledError):  # its end says so, too
-            report = GoalReport(wanted, reached, episodes)
+            report = GoalReached(wanted, reached, episodes)
             client.note_goal(run.id, report).result(_NOTED_WITHIN)
             monitor.hear()
 

@@ -65,38 +65,43 @@ class RunMetrics:
     The metrics of a run in its store.
 
     `latest` is the newest value of each metric, with its step. `recent` are the last of the `total`
-    reports since the process began.
+    reports since the process began. `seen` is what the rules of the run had seen of all reports
+    when `load` read it.
     """
 
     def __init__(self, run: str, store: MetricsStore) -> None:
         self.latest: dict[str, tuple[float, int]] = {}
         self.recent: deque[Report] = deque(maxlen=_RECENT)
         self.total = 0
+        self.seen = b""
         self._run = run
         self._store = store
         self._clock: ReportClock | None = None
         self._adding = asyncio.Lock()
 
-    async def add(self, points: Points) -> None:
+    async def add(self, points: Points, seen: bytes = b"") -> None:
         """
         Add points: name, step, value. Those that no store takes are left out.
+
+        `seen` is what the rules of the run have seen of all reports with this one.
 
         Reports that have become old are thinned, so this may take some hundredths of a second.
         """
         kept = [(name, step, float(value)) for name, step, value in filter(is_storable, points)]
         for name, step, value in kept:
             self.latest[name] = (value, step)
-        if not kept:
+        if not kept and not seen:
             return
         async with self._adding:
             if self._clock is None:
                 await self._load({})
             assert self._clock is not None
             now = self._clock.now()
-            self.recent.append((now, kept))
-            self.total += 1
+            if kept:
+                self.recent.append((now, kept))
+                self.total += 1
             try:
-                await self._store.do(self._add, (now, kept))
+                await self._store.do(self._add, (now, kept), seen)
             except (OSError, sqlite3.Error) as error:
                 _log.warning("metrics of run %s cannot be written: %s", self._run, error)
 
@@ -128,10 +133,11 @@ class RunMetrics:
         try:
             for name, (value, step, at) in (await self._store.do(self._store.latest)).items():
                 latest[name], last = (value, step), max(last, at)
+            self.seen = await self._store.do(self._store.seen)
         except (OSError, sqlite3.Error) as error:
             _log.warning("metrics of run %s cannot be read: %s", self._run, error)
         self._clock = ReportClock(last)
 
-    def _add(self, report: Report) -> None:
-        self._store.add([report])
+    def _add(self, report: Report, seen: bytes) -> None:
+        self._store.add([report], seen)
         self._store.thin(report[0])

@@ -39,6 +39,7 @@ _TABLES = {
     "series": "metric, wall_ns, step, value",
     "histograms": "wall_ns, step, bins",
     "thinned": "interval, until",
+    "watch": "id, seen",
 }
 _ENTRIES = "SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 100"
 _SCHEMA = """
@@ -50,6 +51,7 @@ _SCHEMA = """
     CREATE TABLE IF NOT EXISTS histograms (wall_ns INTEGER PRIMARY KEY,
         step INTEGER NOT NULL CHECK (typeof(step) = 'integer'), bins BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS thinned (interval INTEGER PRIMARY KEY, until INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS watch (id INTEGER PRIMARY KEY CHECK (id = 0), seen BLOB NOT NULL);
 """
 
 _LATEST = (
@@ -61,6 +63,7 @@ _SERIES = (
     " (SELECT id FROM metrics WHERE name = ?) ORDER BY wall_ns"
 )
 _CURVES = "SELECT name, step, value FROM metrics JOIN series ON metric = id ORDER BY id, wall_ns"
+_SEEN = f"SELECT seen FROM watch WHERE typeof(seen) = 'blob' AND length(seen) <= {64 << 10}"
 _HISTOGRAMS = "SELECT wall_ns, step, bins FROM histograms ORDER BY wall_ns"
 
 _THIN = """
@@ -121,9 +124,17 @@ class MetricsStore:
         """Call a function that uses the store, in its thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
 
-    def add(self, reports: Iterable[Report]) -> None:
-        """Add reports of metrics; one that is there already is replaced."""
-        self._write(partial(_insert, reports))
+    def add(self, reports: Iterable[Report], seen: bytes = b"") -> None:
+        """
+        Add reports of metrics; one that is there already is replaced.
+
+        `seen` is what rules have seen of all reports with these, and replaces what is there.
+        """
+        self._write(partial(_insert, reports, seen))
+
+    def seen(self) -> bytes:
+        """Return what rules have seen of all reports, empty before any."""
+        return next((seen for (seen,) in self._read(_SEEN)), b"")
 
     def add_histograms(self, reports: Iterable[tuple[int, HistogramPoints]]) -> None:
         """Add reports of histograms; one that is there already is replaced."""
@@ -336,7 +347,9 @@ def _marks(columns: str) -> str:
     return ", ".join("?" for _ in columns.split(", "))
 
 
-def _insert(reports: Iterable[Report], connection: sqlite3.Connection) -> None:
+def _insert(reports: Iterable[Report], seen: bytes, connection: sqlite3.Connection) -> None:
+    if seen:
+        connection.execute("INSERT OR REPLACE INTO watch VALUES (0, ?)", (seen,))
     for at, points in reports:
         names = [(name,) for name, *_ in points]
         connection.executemany("INSERT OR IGNORE INTO metrics (name) VALUES (?)", names)

@@ -81,7 +81,8 @@ class Run:
         self.labels, self.start_file = RunLabels(directory), StartFile(directory)
         self.guest = RunGuest(directory)
         self.lifecycle = Lifecycle(directory, document, self.policies, parts, self._apply)
-        self.watch = RunWatch(document, self.lifecycle.history, parts.notices)
+        history = self.lifecycle.history
+        self.watch = RunWatch(document, self.start_file, history, parts.notices)
         self.workers = self.lifecycle.workers
         self._log = self.lifecycle.log
         self._supervisor = self.lifecycle.supervisor
@@ -122,6 +123,8 @@ class Run:
     async def restore(self) -> None:
         """Load the newest metrics, and maintain the run unless it has ended."""
         await self.metrics.load()
+        if self.metrics.seen:
+            self.watch.restore(self.metrics.seen)
         if not self.document.is_over:
             self.lifecycle.maintain()
 
@@ -326,9 +329,8 @@ class Run:
 
     async def record(self, points: Points) -> None:
         """Add metrics that are not the learner's, which it writes to its event files too."""
-        await self.metrics.add(points)
+        await self.metrics.add(points, self.watch.look(points, self._log.rows))
         self._unrecorded.add(points)
-        self.watch.look(points, self._log.rows)
 
     async def record_usage(self) -> None:
         """Add the processor time, the memory and the disk space that the run takes now."""
@@ -382,8 +384,7 @@ class Run:
             case PolicyFile():
                 await self._publish(event)
             case MetricPoints(points=points):
-                await self.metrics.add(points)
-                self.watch.look(points, self._log.rows)
+                await self.metrics.add(points, self.watch.look(points, self._log.rows))
             case CandidateNamed(version=version):
                 async with self._rating:
                     await asyncio.to_thread(self._best.keep_candidate, version)

@@ -139,20 +139,20 @@ class HistoryQuery(WireStruct, frozen=True):
     since: Count = 0
 
 
-class GoalReport(WireStruct, frozen=True):
+class GoalReached(WireStruct, frozen=True):
     """
-    The goal of a training that plays for a run, or that it was reached.
+    The news that a training that plays for a run has reached the mean return at which it ends.
 
     Attributes:
         wanted: The mean return that ends the training.
-        reached: The mean return by which it was reached, None before that.
+        mean_return: The mean return that was reached.
         episodes: Number of the episodes of that mean.
 
     """
 
     wanted: _Return
-    reached: _Return | None = None
-    episodes: Count = 0
+    mean_return: _Return
+    episodes: Count
 
 
 class HistoryReply(WireStruct, frozen=True):

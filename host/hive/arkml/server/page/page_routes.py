@@ -12,7 +12,7 @@ from arkml.hive.protocol.page_messages import (
     MAX_REPLY_POINTS,
     CurvesQuery,
     CurvesReply,
-    GoalReport,
+    GoalReached,
     HistoryEntry,
     HistoryQuery,
     HistoryReply,
@@ -52,8 +52,8 @@ async def _note_module(call: HiveCall, report: ModuleReport) -> HistoryEntry:
     return call.run.lifecycle.history.note_module(report)
 
 
-async def _note_goal(call: HiveCall, report: GoalReport) -> RunReply:
-    """Note the mean return that a training of a run wants, or that it was reached."""
+async def _note_goal(call: HiveCall, report: GoalReached) -> RunReply:
+    """Note that a training of a run has reached its goal, as an event of the run."""
     call.run.watch.note_goal(report)
     return RunReply(call.run.info())
 
@@ -139,7 +139,7 @@ PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
     Operation(
         "POST", "/runs/{run_id}/events", ModuleReport, HistoryEntry, _note_module, takes_part=True
     ),
-    Operation("POST", "/runs/{run_id}/goal", GoalReport, RunReply, _note_goal),
+    Operation("POST", "/runs/{run_id}/goal", GoalReached, RunReply, _note_goal),
     Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log, enough=_BY_ACT),
 )  # fmt: skip
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
+import msgspec
+from msgspec import Struct, field
+
+from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.page_messages import NoticeKind
 from arkml.hive.protocol.settings import Settings
 from arkml.server.watchdog.returns import Returns
-from arkml.server.watchdog.rules import Collapsed, Diverging, Rule, Sample, Slow, Stuck
+from arkml.server.watchdog.rules import Collapsed, Diverging, Measure, Rule, Sample, Slow, Stuck
+
+_log = SafeLogger(__name__)
 
 
 class Finding(NamedTuple):
@@ -18,32 +23,45 @@ class Finding(NamedTuple):
     text: str
 
 
-class Findings:
-    """The rules of one run. A finding is made once, and again when the run was well meanwhile."""
+class Findings(Struct):
+    """
+    What the rules have seen of one run, and said of it.
 
-    def __init__(self, settings: Settings) -> None:
-        self._returns = Returns()
-        self._stuck = Stuck(self._returns)
-        self._rules: tuple[Rule, ...] = (
-            Diverging(settings),
-            Collapsed(settings, self._returns),
-            self._stuck,
-            Slow(),
-        )
-        self._bad: Counter[NoticeKind] = Counter()  # looks in a row
-        self._said: set[NoticeKind] = set()
+    A finding is made once, and again when the run was well meanwhile; `packed` keeps that for the
+    next process of a hive.
+    """
 
-    def set_goal(self, goal: float) -> None:
-        """Note the mean return that a training wants."""
-        self._stuck.set_goal(goal)
+    _returns: Returns = field(default_factory=Returns)
+    _diverging: Diverging = field(default_factory=Diverging)
+    _collapsed: Collapsed = field(default_factory=Collapsed)
+    _stuck: Stuck = field(default_factory=Stuck)
+    _slow: Slow = field(default_factory=Slow)
+    _bad: dict[NoticeKind, int] = field(default_factory=dict)
+    """Looks in a row that have found a kind."""
+    _said: set[NoticeKind] = field(default_factory=set)
 
-    def look(self, sample: Sample) -> list[Finding]:
-        """Return what is new by a report of metrics."""
+    @classmethod
+    def unpacked(cls, data: bytes, run: str) -> Findings:
+        """Return what `packed` has kept of a run, nothing seen if that is damaged, and logged."""
+        try:
+            return msgspec.msgpack.decode(data, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            _log.warning("what the rules have seen of run %s is damaged, left out: %s", run, error)
+            return cls()
+
+    def packed(self) -> bytes:
+        """Return all of it as MessagePack, which unlike JSON has numbers that are not finite."""
+        return msgspec.msgpack.encode(self)
+
+    def look(self, sample: Sample, settings: Settings, goal: float | None = None) -> list[Finding]:
+        """Return what is new by a report of a run, which wants a mean return of `goal` or none."""
         self._returns.take(sample.values, sample.rows)
+        measure = Measure(settings, self._returns, goal)
+        rules: tuple[Rule, ...] = (self._diverging, self._collapsed, self._stuck, self._slow)
         return [
             Finding(rule.kind, sentence)
-            for rule in self._rules
-            if (sentence := self._news(rule, rule.look(sample)))
+            for rule in rules
+            if (sentence := self._news(rule, rule.look(sample, measure)))
         ]
 
     def _news(self, rule: Rule, sentence: str | None) -> str:
@@ -53,7 +71,7 @@ class Findings:
             self._bad[rule.kind] = 0
             self._said.discard(rule.kind)
             return ""
-        self._bad[rule.kind] += 1
+        self._bad[rule.kind] = self._bad.get(rule.kind, 0) + 1
         if self._bad[rule.kind] < rule.patience or rule.kind in self._said:
             return ""
         self._said.add(rule.kind)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
+
+from msgspec import Struct, field
 
 _MEAN, _LOW, _HIGH = "rollout/ep_rew_mean", "rollout/ep_rew_p10", "rollout/ep_rew_p90"
 _EVALUATED, _EPISODES = "eval/mean_reward", "time/episodes"
@@ -23,22 +24,22 @@ ninetieth percentile, that of three evaluations of ten episodes 0.07.
 """
 
 
-class Course:
-    """The first, the highest and the newest of mean returns, with the rows at the last two."""
+class Course(Struct):
+    """The first, the highest and the newest of mean returns, with the rows at the highest."""
 
-    def __init__(self, value: float, rows: int) -> None:
-        self.first = self.lowest = self.best = self.newest = value
-        self.best_at = self.newest_at = rows
+    first: float
+    best: float
+    best_at: int
+    newest: float
 
     def add(self, value: float, rows: int) -> None:
         """Add the next mean return."""
-        self.newest, self.newest_at = value, rows
-        self.lowest = min(self.lowest, value)
+        self.newest = value
         if value > self.best:
             self.best, self.best_at = value, rows
 
 
-class Returns:
+class Returns(Struct):
     """
     Mean returns of training episodes and of evaluations.
 
@@ -52,12 +53,13 @@ class Returns:
 
     """
 
-    def __init__(self) -> None:
-        self.training: Course | None = None
-        self.evaluated: Course | None = None
-        self.episodes = 0.0
-        self._low = self._high = self._spread = 0.0
-        self._evaluations: deque[float] = deque(maxlen=_JOINED)
+    training: Course | None = None
+    evaluated: Course | None = None
+    episodes: float = 0.0
+    _low: float = 0.0
+    _high: float = 0.0
+    _spread: float = 0.0
+    _evaluations: list[float] = field(default_factory=list)
 
     @property
     def spread(self) -> float:
@@ -88,18 +90,24 @@ class Returns:
         if is_new and self.training is not None:
             self.training.add(values[_MEAN], rows)
         elif is_new and self.episodes >= _LEAST_EPISODES:
-            self.training, self._spread = Course(values[_MEAN], rows), self._high - self._low
+            self.training = _begun(values[_MEAN], rows)
+            self._spread = self._high - self._low
         if _EVALUATED in values:
             is_new |= self._evaluate(values[_EVALUATED], rows)
         return is_new
 
     def _evaluate(self, value: float, rows: int) -> bool:
-        self._evaluations.append(value)
+        self._evaluations = [*self._evaluations, value][-_JOINED:]
         if len(self._evaluations) < _JOINED:
             return False
         mean = sum(self._evaluations) / _JOINED
         if self.evaluated is None:
-            self.evaluated = Course(mean, rows)
+            self.evaluated = _begun(mean, rows)
         else:
             self.evaluated.add(mean, rows)
         return True
+
+
+def _begun(value: float, rows: int) -> Course:
+    """Return a course that begins with a mean return."""
+    return Course(first=value, best=value, best_at=rows, newest=value)

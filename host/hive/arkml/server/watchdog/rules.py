@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 from collections.abc import Mapping
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from arkml.hive.protocol.page_messages import NoticeKind
 from arkml.hive.protocol.settings import Settings
@@ -24,9 +25,19 @@ class Sample(NamedTuple):
     values: Mapping[str, float]
 
 
+class Measure(NamedTuple):
+    """What a report is measured by: settings and returns of its run, and the return it wants."""
+
+    settings: Settings
+    returns: Returns
+    goal: float | None = None
+
+
 class Rule(Protocol):
     """
     A condition of a run that people want to know of.
+
+    A rule is a struct of what it has seen, so that it can be kept and goes on after a restart.
 
     Attributes:
         kind: Kind of its notices.
@@ -34,14 +45,14 @@ class Rule(Protocol):
 
     """
 
-    kind: NoticeKind
-    patience: int
+    kind: ClassVar[NoticeKind]
+    patience: ClassVar[int]
 
-    def look(self, sample: Sample) -> str | None:
+    def look(self, sample: Sample, measure: Measure, /) -> str | None:
         """Return one sentence if the run is in trouble, empty if not, None if that is unknown."""
 
 
-class Diverging:
+class Diverging(Struct):
     """
     Losses that are not finite, or have grown without bound; critics that expect the impossible.
 
@@ -51,23 +62,25 @@ class Diverging:
     largest return would be.
     """
 
-    kind: NoticeKind = "diverging"
-    patience = 5
+    kind: ClassVar[NoticeKind] = "diverging"
+    patience: ClassVar = 5
 
-    _LOSSES = ("train/critic_loss", "train/value_loss", "train/td_error")
-    _GROWN, _IMPOSSIBLE = 1_000.0, 10.0
-    _LEAST = 0.01
+    _LOSSES: ClassVar = ("train/critic_loss", "train/value_loss", "train/td_error")
+    _GROWN: ClassVar = 1_000.0
+    _IMPOSSIBLE: ClassVar = 10.0
+    _LEAST: ClassVar = 0.01
     """Losses below that, in units of scaled rewards, are all alike."""
-    _REPORTS, _FOR_LONG = 10, 60
+    _REPORTS: ClassVar = 10
+    _FOR_LONG: ClassVar = 60
 
-    def __init__(self, settings: Settings) -> None:
-        self._horizon = 1.0 / max(1.0 - settings.gamma, 1e-4)
-        self._recent: dict[str, deque[float]] = {}
-        self._lowest: dict[str, float] = {}
-        self._grown: Counter[str] = Counter()  # reports in a row
-        self._largest, self._length = 0.0, 0.0
+    _recent: dict[str, list[float]] = field(default_factory=dict)
+    _lowest: dict[str, float] = field(default_factory=dict)
+    _grown: dict[str, int] = field(default_factory=dict)
+    """Reports in a row."""
+    _largest: float = 0.0
+    _length: float = 0.0
 
-    def look(self, sample: Sample) -> str | None:
+    def look(self, sample: Sample, measure: Measure) -> str | None:
         values = sample.values
         for name, value in values.items():
             if name.startswith("train/") and not math.isfinite(value):
@@ -78,25 +91,27 @@ class Diverging:
         found = [self._growth(name, values[name]) for name in self._LOSSES if name in values]
         if not found or sample.updates < _LEAST_UPDATES:
             return None
-        return next(filter(None, found), "") or self._impossible(values)
+        return next(filter(None, found), "") or self._impossible(values, measure.settings.gamma)
 
     def _growth(self, name: str, value: float) -> str:
-        recent = self._recent.setdefault(name, deque(maxlen=self._REPORTS))
-        recent.append(abs(value))
+        recent = [*self._recent.get(name, ()), abs(value)][-self._REPORTS :]
+        self._recent[name] = recent
         if len(recent) < self._REPORTS:
             return ""
         now = median(recent)
         lowest = self._lowest[name] = min(self._lowest.get(name, now), max(now, self._LEAST))
-        self._grown[name] = self._grown[name] + 1 if now >= self._GROWN * lowest else 0
+        is_grown = now >= self._GROWN * lowest
+        self._grown[name] = self._grown.get(name, 0) + 1 if is_grown else 0
         if self._grown[name] < self._FOR_LONG:
             return ""
         return f"the learner diverges: {name} was {lowest:,.3g}, and is {now:,.3g}"
 
-    def _impossible(self, values: Mapping[str, float]) -> str:
+    def _impossible(self, values: Mapping[str, float], gamma: float) -> str:
         expected = values.get("train/q_mean")
         if expected is None or not self._length:
             return ""
-        bound = self._largest * max(1.0, self._horizon / self._length)
+        horizon = 1.0 / max(1.0 - gamma, 1e-4)
+        bound = self._largest * max(1.0, horizon / self._length)
         if abs(expected) <= self._IMPOSSIBLE * max(bound, 1.0):
             return ""
         return (
@@ -105,7 +120,7 @@ class Diverging:
         )
 
 
-class Collapsed:
+class Collapsed(Struct):
     """
     A policy that has stopped to explore before it was good, moves too far, or has got worse.
 
@@ -115,93 +130,96 @@ class Collapsed:
 
     """
 
-    kind: NoticeKind = "collapsed"
-    patience = 3
+    kind: ClassVar[NoticeKind] = "collapsed"
+    patience: ClassVar = 3
 
-    _SATURATED = 0.95
+    _SATURATED: ClassVar = 0.95
     """The share of actions at their bounds from which on a policy of SAC explores no more."""
 
-    _CERTAIN = -6.0
+    _CERTAIN: ClassVar = -6.0
     """Nats of each action; a uniform one has 0.69, and good policies of SAC keep -4 and more."""
 
-    _CERTAIN_DISCRETE = 0.02
+    _CERTAIN_DISCRETE: ClassVar = 0.02
     """The share of the nats of equal choices."""
 
-    _FAR = 10.0
+    _FAR: ClassVar = 10.0
     """Times the `target_kl` that an update moves the policy, in the median of the last reports."""
 
-    _JUMP = 100.0
+    _JUMP: ClassVar = 100.0
     """Times the `target_kl`: a policy that has moved so far at once is another one."""
 
-    _REPORTS = 10
-    _FELL, _BACK = 0.5, 0.25
-    _FELL_ROWS, _FELL_SHARE, _FELL_EPISODES = 2_500, 0.1, 100
+    _REPORTS: ClassVar = 10
+    _FELL: ClassVar = 0.5
+    _BACK: ClassVar = 0.25
+    _FELL_ROWS: ClassVar = 2_500
+    _FELL_SHARE: ClassVar = 0.1
+    _FELL_EPISODES: ClassVar = 100
 
-    def __init__(self, settings: Settings, returns: Returns) -> None:
-        self._returns = returns
-        self._continuous = settings.continuous
-        self._is_certain_at = self._CERTAIN_DISCRETE * sum(map(math.log, settings.branches))
-        self._target = settings.target_kl or 0.01
-        self._divergences: deque[float] = deque(maxlen=self._REPORTS)
-        self._saturated = self._farthest = 0.0
-        self._entropy: float | None = None
-        self._above: tuple[int, float] | None = None
-        """Rows and episodes when the mean return was last above the middle of its range."""
+    _divergences: list[float] = field(default_factory=list)
+    _saturated: float = 0.0
+    _farthest: float = 0.0
+    _entropy: float | None = None
+    _above: tuple[int, float] | None = None
+    """Rows and episodes when the mean return was last above the middle of its range."""
 
-    def look(self, sample: Sample) -> str | None:
+    def look(self, sample: Sample, measure: Measure) -> str | None:
         values = sample.values
         self._saturated = values.get("actions/saturated", self._saturated)
         if "train/approx_kl" in values:
-            self._divergences.append(values["train/approx_kl"])
-            self._farthest = max(self._farthest, values["train/approx_kl"])
+            moved = values["train/approx_kl"]
+            self._divergences = [*self._divergences, moved][-self._REPORTS :]
+            self._farthest = max(self._farthest, moved)
         if "train/entropy" in values:
             self._entropy = values["train/entropy"]
         elif "train/entropy_loss" in values:
             self._entropy = -values["train/entropy_loss"]
-        is_early = sample.updates < _LEAST_UPDATES or self._returns.training is None
+        settings, returns = measure.settings, measure.returns
+        is_early = sample.updates < _LEAST_UPDATES or returns.training is None
         if is_early or not any(name.startswith("train/") for name in values):
             return None
-        return self._certain() or self._far() or self._fall(sample.rows)
+        target = settings.target_kl or 0.01
+        return (
+            self._certain(settings, returns, target)
+            or self._far(target)
+            or self._fall(sample.rows, returns)
+        )
 
-    def _certain(self) -> str:
+    def _certain(self, settings: Settings, returns: Returns, target: float) -> str:
         """Return a sentence about a policy that explores no more, and is not good."""
-        entropy, returns = self._entropy, self._returns
+        entropy, continuous = self._entropy, settings.continuous
         if entropy is None:
             return ""
-        is_extreme = self._continuous and self._saturated >= self._SATURATED
-        if is_extreme and not returns.is_better and entropy < self._CERTAIN * self._continuous:
+        is_extreme = continuous and self._saturated >= self._SATURATED
+        if is_extreme and not returns.is_better and entropy < self._CERTAIN * continuous:
             return (
                 f"the policy has collapsed: {self._saturated:.0%} of its actions are extreme, and"
                 f" its mean return is {returns.newest:,.4g}, no better than at first"
             )
-        is_jump = self._farthest >= self._JUMP * self._target
-        if (
-            self._continuous
-            or entropy >= self._is_certain_at
-            or (returns.is_better and not is_jump)
-        ):
+        is_jump = self._farthest >= self._JUMP * target
+        is_certain_at = self._CERTAIN_DISCRETE * sum(map(math.log, settings.branches))
+        if continuous or entropy >= is_certain_at or (returns.is_better and not is_jump):
             return ""
         return (
             f"the policy has collapsed: it explores no more, and its mean return is"
             f" {returns.newest:,.4g}"
         )
 
-    def _far(self) -> str:
+    def _far(self, target: float) -> str:
         if len(self._divergences) < self._REPORTS:
             return ""
         middle = median(self._divergences)
-        if middle < self._FAR * self._target:
+        if middle < self._FAR * target:
             return ""
         return (
             f"the policy may collapse: an update moves it by a divergence of {middle:.2g}, and"
-            f" {self._target:g} is aimed at"
+            f" {target:g} is aimed at"
         )
 
-    def _fall(self, rows: int) -> str | None:
-        course, episodes = self._returns.training, self._returns.episodes
+    def _fall(self, rows: int, returns: Returns) -> str | None:
+        course, episodes = returns.training, returns.episodes
         assert course is not None
         gain = course.best - course.first
-        if not self._returns.is_better or gain <= 0:
+        if not returns.is_better or gain <= 0:
             return ""
         fallen = (course.best - course.newest) / gain
         if fallen < self._FELL or self._above is None:
@@ -217,37 +235,35 @@ class Collapsed:
         )
 
 
-class Stuck:
+class Stuck(Struct):
     """A run that is no better than it was at its beginning, or far from its goal for long."""
 
-    kind: NoticeKind = "stuck"
-    patience = 1
+    kind: ClassVar[NoticeKind] = "stuck"
+    patience: ClassVar = 1
 
-    _ROWS, _ROLLOUTS, _EPISODES = 40_000, 20.0, 200.0
-    """The least of a run before it is judged."""
+    _ROWS: ClassVar = 40_000
+    _ROLLOUTS: ClassVar = 20.0
+    _EPISODES: ClassVar = 200.0
+    """Rows, rollouts and episodes of a run before it is judged."""
 
-    _FLAT = 0.5
+    _FLAT: ClassVar = 0.5
     """The last share of a run in which nothing was better than before."""
 
-    _FAR, _STEP = 0.1, 0.02
+    _FAR: ClassVar = 0.1
+    _STEP: ClassVar = 0.02
     """Shares of the way from the beginning to the goal: what is left, and what is a step on it."""
 
-    def __init__(self, returns: Returns) -> None:
-        self._returns = returns
-        self._goal: float | None = None
-        self._stepped: tuple[float, int] | None = None
-        """The mean return, and the rows, of the last step to the goal."""
-        self._rollout = 0.0
-        self._has_begun_before: bool | None = None
-        self._has_demonstrations = False
+    _goal: float | None = None
+    _stepped: tuple[float, int] | None = None
+    """The mean return, and the rows, of the last step to the goal."""
+    _rollout: float = 0.0
+    _has_begun_before: bool | None = None
+    _has_demonstrations: bool = False
 
-    def set_goal(self, goal: float) -> None:
-        """Note the mean return that a training wants."""
-        if goal != self._goal:
-            self._goal, self._stepped = goal, None
-
-    def look(self, sample: Sample) -> str | None:
-        values, returns = sample.values, self._returns
+    def look(self, sample: Sample, measure: Measure) -> str | None:
+        values, returns = sample.values, measure.returns
+        if measure.goal != self._goal:
+            self._goal, self._stepped = measure.goal, None
         if self._has_begun_before is None:  # a learner reports long before it has so many updates
             self._has_begun_before = sample.updates > _LEAST_UPDATES
         self._rollout = values.get("replay/rollout_rows", self._rollout)
@@ -256,10 +272,9 @@ class Stuck:
         is_early = sample.rows < least or sample.updates < _LEAST_UPDATES
         if is_early or returns.training is None or returns.episodes < self._EPISODES:
             return None
-        return self._beginning(sample.rows) or self._short_of_goal(sample.rows)
+        return self._beginning(sample.rows, returns) or self._short_of_goal(sample.rows, returns)
 
-    def _beginning(self, rows: int) -> str:
-        returns = self._returns
+    def _beginning(self, rows: int, returns: Returns) -> str:
         if returns.is_better or self._has_begun_before or self._has_demonstrations:
             return ""
         course = returns.evaluated or returns.training
@@ -269,8 +284,8 @@ class Stuck:
             f" better than at first ({course.first:,.4g})"
         )
 
-    def _short_of_goal(self, rows: int) -> str:
-        course, goal = self._returns.evaluated or self._returns.training, self._goal
+    def _short_of_goal(self, rows: int, returns: Returns) -> str:
+        course, goal = returns.evaluated or returns.training, self._goal
         assert course is not None
         if goal is None:
             return ""
@@ -286,22 +301,23 @@ class Stuck:
         )
 
 
-class Slow:
+class Slow(Struct):
     """A learner that makes less than half of the updates for each row that are wanted."""
 
-    kind: NoticeKind = "slow"
-    patience = 1
+    kind: ClassVar[NoticeKind] = "slow"
+    patience: ClassVar = 1
 
-    _WANTED, _REACHED = "pace/samples_per_insert_wanted", "pace/samples_per_insert_reached"
-    _BAD, _WELL = 0.5, 0.75
-    _SECONDS = 60.0
+    _WANTED: ClassVar = "pace/samples_per_insert_wanted"
+    _REACHED: ClassVar = "pace/samples_per_insert_reached"
+    _BAD: ClassVar = 0.5
+    _WELL: ClassVar = 0.75
+    _SECONDS: ClassVar = 60.0
     """Seconds of learning for which it has to be too slow: what is reached is of a minute, too."""
 
-    def __init__(self) -> None:
-        self._wanted = 0.0
-        self._since: float | None = None
+    _wanted: float = 0.0
+    _since: float | None = None
 
-    def look(self, sample: Sample) -> str | None:
+    def look(self, sample: Sample, _: Measure) -> str | None:
         self._wanted = sample.values.get(self._WANTED, self._wanted)
         reached, now = sample.values.get(self._REACHED), sample.values.get("time/time_elapsed")
         if reached is None or now is None or not self._wanted or not sample.updates:

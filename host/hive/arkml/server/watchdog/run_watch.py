@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
 from arkml.hive.notifier import Notifier, notice_of
-from arkml.hive.protocol.page_messages import GoalReport, HistoryEntry, NoticeKind
+from arkml.hive.protocol.page_messages import GoalReached, HistoryEntry, NoticeKind
 from arkml.hive.protocol.reports import Point
 from arkml.server.document import Document
 from arkml.server.history import RunHistory
+from arkml.server.run_origin import StartFile
 from arkml.server.watchdog.findings import Findings
 from arkml.server.watchdog.rules import Sample
 
 _log = SafeLogger(__name__)
 
-_AGAIN = 600.0
-"""Seconds between two notices of one kind about a run, at least."""
+_AGAIN = 600_000_000_000
+"""Nanoseconds between two notices of one kind about a run, at least."""
 
 
 class Notices:
@@ -47,23 +48,36 @@ class RunWatch:
     The rules of one run, which look at each report of its metrics.
 
     What they find is an event of the run, a line of the log and a notice. A kind is said once, and
-    again when the run has recovered from it, at most every ten minutes. `counts` has how often each
-    kind was said since the process began.
+    again when the run has recovered from it, at most every ten minutes, also by another process of
+    the hive: what the rules have seen is kept with the metrics, and what was said is in the
+    history. `counts` has how often each kind was said since the process began.
     """
 
-    def __init__(self, document: Document, history: RunHistory, notices: Notices) -> None:
+    def __init__(
+        self, document: Document, start: StartFile, history: RunHistory, notices: Notices
+    ) -> None:
         self.counts: Counter[NoticeKind] = Counter()
         self._document = document
+        self._start = start
         self._history = history
         self._notices = notices
-        self._findings = Findings(document.request.settings)
-        self._said_at: dict[NoticeKind, float] = {}
+        self._findings = Findings()
+        self._said_at: dict[NoticeKind, int] = {
+            entry.about: entry.at for entry in history.entries if entry.about is not None
+        }
 
-    def look(self, points: Sequence[Point], rows: int) -> None:
-        """Look at a report of metrics, when the run has `rows` rows."""
+    def restore(self, seen: bytes) -> None:
+        """Go on from what the rules had seen when `look` returned it."""
+        self._findings = Findings.unpacked(seen, self._document.id)
+
+    def look(self, points: Sequence[Point], rows: int) -> bytes:
+        """Look at a report of metrics, when the run has `rows` rows; return all that was seen."""
         values = {name: float(value) for name, _, value in points}
-        for kind, sentence in self._findings.look(Sample(rows, self._document.n_opts, values)):
-            self._say(kind, sentence)
+        sample, goal = Sample(rows, self._document.n_opts, values), self._start.now.goal
+        settings = self._document.request.settings
+        for kind, text in self._findings.look(sample, settings, goal.mean_return if goal else None):
+            self._say(kind, text)
+        return self._findings.packed()
 
     def note_restart(self, reason: str, *, has_diverged: bool) -> None:
         """Note that the learner has ended, and another one starts, which is logged elsewhere."""
@@ -75,15 +89,13 @@ class RunWatch:
         if self._is_due("restarted"):
             self._notices.tell(self._document, entry)
 
-    def note_goal(self, report: GoalReport) -> None:
-        """Note the goal of a training that plays for the run, or that it was reached."""
-        self._findings.set_goal(report.wanted)
-        if report.reached is not None:
-            self._say(
-                "goal",
-                f"the goal is reached: a mean return of {report.reached:,.4g} in"
-                f" {report.episodes:,} episodes, and {report.wanted:,.4g} was wanted",
-            )
+    def note_goal(self, report: GoalReached) -> None:
+        """Note that a training that plays for the run has reached its goal."""
+        self._say(
+            "goal",
+            f"the goal is reached: a mean return of {report.mean_return:,.4g} in"
+            f" {report.episodes:,} episodes, and {report.wanted:,.4g} was wanted",
+        )
 
     def _say(self, kind: NoticeKind, sentence: str) -> None:
         if not self._is_due(kind):
@@ -97,8 +109,8 @@ class RunWatch:
 
     def _is_due(self, kind: NoticeKind) -> bool:
         """Return whether a kind may be said now, and count it as said."""
-        now, last = time.monotonic(), self._said_at.get(kind)
-        if last is not None and now - last < _AGAIN:
+        now, last = time.time_ns(), self._said_at.get(kind)
+        if last is not None and 0 <= now - last < _AGAIN:
             return False
         self._said_at[kind] = now
         return True
