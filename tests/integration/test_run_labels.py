@@ -132,7 +132,7 @@ async def test_a_damaged_file_leaves_the_run_without_labels(tmp_path, caplog, co
 
     assert shown["note"] == ""
     assert "title" not in shown["run"]
-    assert f"{LABELS_NAME} cannot be read, so that the run has no labels" in caplog.text
+    assert f"{LABELS_NAME} is left out, as it cannot be read: " in caplog.text
     assert again.json()["run"]["title"] == TITLE
 
 

@@ -601,7 +601,8 @@ class GuestTrainer(Closing):
         reached, episodes = monitor.mean_return, min(_RETURNS, monitor.episodes)
         if self._evaluations.decides and last:
             reached, episodes = last[0].mean_return, len(last[0].returns)
-        assert wanted is not None and reached is not None  # or it would go on
+        assert wanted is not None
+        assert reached is not None  # or it would go on
         client, run = self._hives.started[0]
         with suppress(HiveError, TimeoutError, CancelledError):  # its end says so, too
             report = GoalReached(wanted, reached, episodes)

@@ -5,11 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from arkml.base.files import lock_file, read_plain
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, ProtocolError
 from arkml.hive.protocol.documents import parse_object
+from arkml.hive.protocol.wire import WireStruct
+
+_log = SafeLogger(__name__)
+
+_Kept = TypeVar("_Kept", bound=WireStruct)
+
+_MOST_BYTES = 1 << 20
+"""The longest file beside the document of a run: labels, all of whose letters are escaped."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -18,6 +27,21 @@ def read_object(path: Path) -> dict[str, Any]:
         return parse_object(read_plain(path, follow=False))
     except (OSError, ProtocolError) as error:
         raise HiveError(f"{path} cannot be read: {error}") from error
+
+
+def read_kept(path: Path, kind: type[_Kept]) -> _Kept | None:
+    """
+    Return the object in a file of a run that is not needed to go on, None without the file.
+
+    A file that is damaged, too long or not plain counts as none, and is logged.
+    """
+    try:
+        return kind.from_bytes(read_plain(path, follow=False, most=_MOST_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ProtocolError) as error:
+        _log.error("%s is left out, as it cannot be read: %s", path, error)
+        return None
 
 
 async def lock_within(path: Path, seconds: float) -> int:

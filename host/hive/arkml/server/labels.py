@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from msgspec import field
 from msgspec.structs import replace
 
-from arkml.base.files import read_plain, write_atomic
-from arkml.base.loggers import SafeLogger
-from arkml.errors import HiveRefused, ProtocolError
+from arkml.base.files import write_atomic
+from arkml.errors import HiveRefused
 from arkml.hive.protocol.labels import LabelsChange
 from arkml.hive.protocol.wire import Count, WireStruct
+from arkml.server.hive_files import read_kept
 
 LABELS_NAME = "labels.json"
 
-_MOST_BYTES = 1 << 20  # the longest labels, all of whose letters are escaped
 _CHANGED_MEANWHILE = 409
-
-_log = SafeLogger(__name__)
 
 
 class Labels(WireStruct, frozen=True):
@@ -32,6 +29,15 @@ class Labels(WireStruct, frozen=True):
     tags: list[str] = field(default_factory=list)
     starred: bool = False
     archived: bool = False
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return labels as a change could have made them. Raises ProtocolError for others."""
+        labels = super().from_bytes(data)
+        values = labels.as_json()
+        del values["note_revision"]
+        LabelsChange.from_json(values)
+        return labels
 
     def shown(self) -> dict[str, Any]:
         """Return the labels that lists of runs show, without those that are not given."""
@@ -50,7 +56,7 @@ class RunLabels:
     def __init__(self, directory: Path) -> None:
         self._path = directory / LABELS_NAME
         self._changing = asyncio.Lock()
-        self.now = self._read()
+        self.now = read_kept(self._path, Labels) or Labels()
 
     async def change(self, change: LabelsChange) -> Labels:
         """
@@ -77,21 +83,3 @@ class RunLabels:
                 await asyncio.to_thread(write_atomic, self._path, after.as_bytes(), durable=True)
                 self.now = after
             return after
-
-    def _read(self) -> Labels:
-        try:
-            data = read_plain(self._path, follow=False, most=_MOST_BYTES)
-            return _checked(Labels.from_bytes(data))
-        except FileNotFoundError:
-            return Labels()
-        except (OSError, ProtocolError) as error:
-            _log.error("%s cannot be read, so that the run has no labels: %s", self._path, error)
-            return Labels()
-
-
-def _checked(labels: Labels) -> Labels:
-    """Return labels of a file, as a change could have made them. Raises ProtocolError."""
-    values = labels.as_json()
-    del values["note_revision"]
-    LabelsChange.from_json(values)
-    return labels

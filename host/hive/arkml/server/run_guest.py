@@ -6,11 +6,9 @@ import os
 from pathlib import Path
 
 from arkml.base.files import read_plain, write_atomic
-from arkml.base.loggers import SafeLogger
-from arkml.errors import HiveRefused, ProtocolError
+from arkml.errors import HiveRefused
 from arkml.hive.protocol.watch_messages import GuestReport
-
-_log = SafeLogger(__name__)
+from arkml.server.hive_files import read_kept
 
 _MODULE, _REPORT = "guest.wasm", "guest.json"
 
@@ -36,14 +34,8 @@ class RunGuest:
         write_atomic(self._report, report.as_bytes(), durable=False)
 
     def report(self) -> GuestReport | None:
-        """Return what is known of the guest, None if none is kept. Raises OSError."""
-        try:
-            return GuestReport.from_bytes(read_plain(self._report, follow=False))
-        except FileNotFoundError:
-            return None
-        except ProtocolError as error:
-            _log.warning("%s is damaged, and left out: %s", self._report, error)
-            return None
+        """Return what is known of the guest, None if none is kept."""
+        return read_kept(self._report, GuestReport)
 
     def read(self) -> tuple[GuestReport, bytes]:
         """Return the guest and its module. Raises HiveRefused without one, and OSError."""

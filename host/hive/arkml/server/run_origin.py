@@ -10,18 +10,13 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from arkml.base.files import read_plain, write_atomic
-from arkml.base.loggers import SafeLogger
-from arkml.errors import ProtocolError
+from arkml.base.files import write_atomic
 from arkml.hive.protocol.run_origin import RunGoal, RunOrigin
 from arkml.hive.protocol.runs import RunRequest
 from arkml.hive.protocol.wire import WireStruct
+from arkml.server.hive_files import read_kept
 
 ORIGIN_NAME = "origin.json"
-
-_MOST_BYTES = 256 << 10  # the longest origin, all of whose letters are escaped
-
-_log = SafeLogger(__name__)
 
 
 class RunStart(WireStruct, frozen=True):
@@ -45,7 +40,7 @@ class StartFile:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / ORIGIN_NAME
-        self.now = self._read()
+        self.now = read_kept(self._path, RunStart) or RunStart()
 
     async def resume(self, request: RunRequest) -> None:
         """Note what a request asks for that resumes the run. Raises OSError."""
@@ -53,16 +48,6 @@ class StartFile:
         if start != self.now:
             await asyncio.to_thread(write_start, self._path.parent, start)
             self.now = start
-
-    def _read(self) -> RunStart:
-        try:
-            data = read_plain(self._path, follow=False, most=_MOST_BYTES)
-            return RunStart.from_bytes(data)
-        except FileNotFoundError:
-            return RunStart()
-        except (OSError, ProtocolError) as error:
-            _log.error("%s cannot be read: %s", self._path, error)
-            return RunStart()
 
 
 def start_of(request: RunRequest, owner_name: str) -> RunStart:
