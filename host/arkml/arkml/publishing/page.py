@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import json
@@ -10,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from arkml.page_scripts import FOLDER
+from arkml.page_scripts.bundle import bundled_script
 
-SCRIPT = "page.js"
-"""Name of the script that the page loads."""
+PAGE, SCRIPT = "index.html", "page.js"
 
 _STYLES = ("palette.css", "play.css", "agents.css", "published.css")
 _ICON = (
@@ -22,19 +23,20 @@ _ICON = (
 )
 
 
-def page_of(site: Mapping[str, Any], title: str) -> bytes:
+def page_files(site: Mapping[str, Any], title: str) -> dict[str, bytes]:
     """
-    Return the page that plays a site; `site` is its document, JSON values.
+    Return the page that plays a site and its script, by name; `site` is its document, JSON values.
 
     What a guest or its author wrote is in the document and in the title only. The
-    Content-Security-Policy permits scripts and files of the folder, the style by its hash, and
-    nothing else; it permits WebAssembly, and no text to be run as a script.
+    Content-Security-Policy permits scripts and files of the folder, style and unpacked script by
+    their hashes, and nothing else; it permits WebAssembly, and no other text to be run as a script.
     """
     style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in _STYLES)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # Debuggers show the unpacked script under this name.
+    script = f"{bundled_script('published_page.js')}//# sourceURL=unpacked/{SCRIPT}\n"
     policy = (
-        "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; img-src"
-        f" data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src 'self' '{_hash(script)}' 'wasm-unsafe-eval'; connect-src"
+        f" 'self'; img-src data:; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
     )
     body = (FOLDER / "published.html").read_text(encoding="utf-8")
     document = json.dumps(site, separators=(",", ":")).replace("<", "\\u003c")
@@ -50,4 +52,16 @@ def page_of(site: Mapping[str, Any], title: str) -> bytes:
         f'<script id="site" type="application/json">{document}</script>\n'
         f'<script src="{SCRIPT}"></script>\n</body>\n</html>\n'
     )
-    return page.encode()
+    return {PAGE: page.encode(), SCRIPT: _packed(script)}
+
+
+def _hash(text: str) -> str:
+    """Return the hash of a text, as a Content-Security-Policy has it."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _packed(script: str) -> bytes:
+    """Return a script that runs a script, which it has as gzip."""
+    packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+    unpack = (FOLDER / "unpack.js").read_text(encoding="utf-8")
+    return f'const packed = "{packed}";\n{unpack}'.encode()

@@ -16,13 +16,12 @@ from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.errors import UsageError
 from arkml.host import Host, Source, read_source
 from arkml.limits import Limits, real_number, require_seed, require_whole
-from arkml.page_scripts.bundle import bundled_script
 from arkml.policies.policy_files import output_names, read_policy_file
 from arkml.publishing.acting import acting_of, declared_widths, noted, widths_of
 from arkml.publishing.card import Card, card_files
 from arkml.publishing.folder import MARK, require_own, write_folder
 from arkml.publishing.guest_plan import GuestPlan, plan_of
-from arkml.publishing.page import SCRIPT, page_of
+from arkml.publishing.page import PAGE, page_files
 from arkml.publishing.picture import picture_of
 from arkml.publishing.rehearsal import Cast, rehearsed, scored
 from arkml.publishing.web_runtime import MODEL, RUNTIME_FILES, runtime_files
@@ -158,7 +157,7 @@ def publish(
     data, name = read_source(module)
     contents: dict[str, bytes] = {}
     if replay is not None:
-        place = "index.html" if policy is None else "replay.html"
+        place = PAGE if policy is None else "replay.html"
         contents[place] = replay_page(document_of(replay, data, spec=spec))
     if policy is None:
         return _written(target, contents, hashlib.sha256(data).hexdigest())
@@ -221,8 +220,7 @@ def publish(
     }
     picture = None if shown is None else picture_of(shown)
     contents |= {
-        "index.html": page_of(site, card.title),
-        SCRIPT: bundled_script("published_page.js").encode(),
+        **page_files(site, card.title),
         **loaded,
         **({PACKED: _packed(loaded)} if acting.model is None else {MODEL: acting.model, **run_by}),
         **({} if code is None else {IMPORTS: code}),
