@@ -157,3 +157,17 @@ def test_ten_thousand_frames_are_equal_bit_for_bit(data, wanted):
 @pytest.mark.parametrize(("data", "wanted"), (LONG | SHORT).values(), ids=LONG | SHORT)
 def test_frames_are_equal_bit_for_bit(data, wanted, options):
     assert_equal(data, wanted, 200, **options)
+
+
+def test_a_choice_of_minus_zero_keeps_its_sign_as_in_a_host():
+    negated = model_of(
+        [node("Neg", "obs", "actions")], [port("obs", "N", 1)], [port("actions", "N", 1)]
+    )
+    wanted = Wanted(num_actions=1, branches=(3,))
+    numbers = np.float32([[0], [-0.0], [0.3], [-0.3], [-1], [-2.5], [2], [-7]])
+    masks = np.ones((8, 3), np.uint8)
+    made = numbers, np.arange(8, dtype=np.uint64), np.zeros(8, np.uint8), masks
+    ours, _ = in_host(negated, wanted, *made)
+
+    assert np.array_equal(ours.view("u4"), in_page(negated, wanted, *made)[0].view("u4"))
+    assert np.signbit(ours[:3, 0]).tolist() == [True, False, False]

@@ -285,9 +285,10 @@ export class KernelPolicy {
   }
 }
 
-/** Return the choice that a number is: it is rounded, and 0 if there is no such choice. */
+/** Return the choice that a number is: rounded unless it is one, and 0 if there is no such choice. */
 function settled(number, size) {
   const choice = rounded(number);
+  if (choice === number && choice >= 0 && choice < size) return number; // -0 stays, as in a host
   return choice >= 0 && choice < size ? Math.abs(choice) : 0;
 }
 
