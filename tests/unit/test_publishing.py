@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from unittest.mock import MagicMock
 
 import numpy as np
 import onnx
@@ -21,6 +22,7 @@ import arkml
 from arkml import page_scripts
 from arkml.errors import InvalidArguments, ModelRejected, UsageError
 from arkml.page_scripts.bundle import bundled, bundled_script
+from arkml.publishing import acting
 from arkml.publishing.folder import MARK, write_folder
 from arkml.publishing.web_runtime import RUNTIME_FILES
 
@@ -165,6 +167,16 @@ def test_a_policy_of_other_widths_than_a_guest_declares_is_refused_with_both(tmp
         published(tmp_path, GUESTS / "c_sorter.wasm")
 
     assert not (tmp_path / "site").exists()
+
+
+@pytest.mark.parametrize("guest", ["c_play_lander", "c_applet"])  # the first declares its rows
+def test_a_policy_is_compiled_once(guest, tmp_path, monkeypatch):
+    render = MagicMock(wraps=acting.render)
+    monkeypatch.setattr(acting, "render", render)
+    policy = {"c_applet": POINTMASS}.get(guest, GUESTS / "policies/play_lander.onnx")
+    published(tmp_path, GUESTS / f"{guest}.wasm", policy)
+
+    assert render.call_count == 1
 
 
 def test_operators_that_cannot_be_compiled_are_named(tmp_path):

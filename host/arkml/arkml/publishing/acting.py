@@ -48,29 +48,37 @@ class Acting(NamedTuple):
         )
 
 
-def acting_of(
-    cast: Cast, widths: Iterable[Widths], declared: DeclaredBranches, *, has_runtime: bool
-) -> Acting:
-    """
-    Return how the policy acts for agents of one of some widths.
+class ActingPolicy:
+    """The policy of a page, which is compiled once for agents of the same widths."""
 
-    Raises InvalidArguments if it fits none of them, and ModelRejected if it cannot be compiled and
-    there is no runtime.
-    """
-    faults: list[str] = []
-    for features, actions in dict.fromkeys(widths):
-        branches = declared.of_rows(features, actions, None)
-        parts = declared.parts_of(features, actions)
-        try:
-            wanted = Wanted(
-                features, actions, branches, cast.outputs, cast.deterministic, parts=parts
-            )
-            return _acting(cast, wanted, has_runtime=has_runtime)
-        except ModelRejected:
-            raise
-        except InvalidArguments as error:
-            faults.append(str(error))
-    raise InvalidArguments(f"the policy does not fit {cast.name}: {'; '.join(faults)}")
+    def __init__(self, cast: Cast, declared: DeclaredBranches, *, has_runtime: bool) -> None:
+        self._cast, self._declared, self._has_runtime = cast, declared, has_runtime
+        self._made: dict[Wanted, Acting] = {}
+
+    def of_one(self, widths: Iterable[Widths]) -> Acting:
+        """
+        Return how the policy acts for agents of the first widths that it fits.
+
+        Raises InvalidArguments if it fits none of them, and ModelRejected if it cannot be compiled
+        and there is no runtime.
+        """
+        cast = self._cast
+        faults: list[str] = []
+        for features, actions in dict.fromkeys(widths):
+            branches = self._declared.of_rows(features, actions, None)
+            parts = self._declared.parts_of(features, actions)
+            try:
+                wanted = Wanted(
+                    features, actions, branches, cast.outputs, cast.deterministic, parts=parts
+                )
+                if wanted not in self._made:
+                    self._made[wanted] = _acting(cast, wanted, has_runtime=self._has_runtime)
+                return self._made[wanted]
+            except ModelRejected:
+                raise
+            except InvalidArguments as error:
+                faults.append(str(error))
+        raise InvalidArguments(f"the policy does not fit {cast.name}: {'; '.join(faults)}")
 
 
 def _acting(cast: Cast, wanted: Wanted, *, has_runtime: bool) -> Acting:

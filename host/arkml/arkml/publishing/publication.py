@@ -17,7 +17,7 @@ from arkml.errors import UsageError
 from arkml.host import Host, Source, read_source
 from arkml.limits import Limits, real_number, require_seed, require_whole
 from arkml.policies.policy_files import output_names, read_policy_file
-from arkml.publishing.acting import acting_of, declared_widths, noted, widths_of
+from arkml.publishing.acting import ActingPolicy, declared_widths, noted, widths_of
 from arkml.publishing.card import Card, card_files
 from arkml.publishing.folder import MARK, require_own, write_folder
 from arkml.publishing.guest_plan import GuestPlan, plan_of
@@ -177,12 +177,13 @@ def publish(
     run_by = {} if runtime is None else runtime_files(path_of(runtime, "runtime"))
     compiled, plan = _compiled(cast, real, has_game=code is not None)
     widths, choices = declared_widths(compiled), DeclaredBranches(compiled.info.spec)
+    actor = ActingPolicy(cast, choices, has_runtime=bool(run_by))
     if widths:  # a policy that does not fit is refused before anything is played
-        acting = acting_of(cast, widths, choices, has_runtime=bool(run_by))
+        acting = actor.of_one(widths)
     if code is None:
         shown = rehearsed(cast, trains=plan.trains)
         declared = shown.behaviors
-        acting = acting_of(cast, map(widths_of, declared), choices, has_runtime=bool(run_by))
+        acting = actor.of_one(map(widths_of, declared))
     elif widths:
         shown = None
         counts = [(one, len(acting.branches) if two is None else two) for one, two in widths]
