@@ -145,7 +145,7 @@ def test_the_card_has_what_hubs_read_and_what_people_ask(tmp_path):
     card = (site.folder / "README.md").read_text()
     _, front, text = card.split("---\n", 2)
 
-    assert 'license: "mit"' in front
+    assert "license: [mit]" in front
     assert "library_name: arkml" in front
     assert f"{site.scores.mean_return:.2f} +/- {site.scores.standard_deviation:.2f}" in front
     assert hashlib.sha256(guest.read_bytes()).hexdigest() in text

@@ -85,7 +85,9 @@ class PublishOptions:
     trained: Annotated[
         str,
         typer.Option(
-            metavar="TEXT", help="How the policy was trained, for the card.", show_default=False
+            metavar="TEXT",
+            help="How the policy was trained, for the card, in place of what its run says.",
+            show_default=False,
         ),
     ] = ""
     episodes: Annotated[

@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import NamedTuple
 
 from arkml.base.release import RELEASE
 from arkml.base.terminal import harmless
 from arkml.hive.protocol.replay_messages import ShownBehavior, ShownPart
+from arkml.publishing.training_facts import Facts
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.training.results import EvaluationResult
 
 CARD, PICTURE = "README.md", "card.svg"
 
+LICENSES = frozenset(
+    {
+        *("afl-3.0", "agpl-3.0", "apache-2.0", "artistic-2.0", "bsd-2-clause", "bsd-3-clause"),
+        *("bsd-3-clause-clear", "bsl-1.0", "c-uda", "cc0-1.0", "cc-by-2.0", "cc-by-2.5"),
+        *("cc-by-3.0", "cc-by-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0"),
+        *("cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0"),
+        *("cc-by-nc-sa-4.0", "cc-by-nd-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0"),
+        *("cdla-permissive-1.0", "cdla-permissive-2.0", "cdla-sharing-1.0", "ecl-2.0", "epl-1.0"),
+        *("epl-2.0", "etalab-2.0", "eupl-1.1", "eupl-1.2", "gpl-2.0", "gpl-3.0", "isc"),
+        *("lgpl-2.1", "lgpl-3.0", "lppl-1.3c", "mit", "mpl-2.0", "ms-pl", "ncsa", "ofl-1.1"),
+        *("osl-3.0", "postgresql", "unlicense", "wtfpl", "zlib"),
+    }
+)
+"""Licenses that Hugging Face knows by the identifiers of SPDX, which its hub checks."""
+
+_SUFFIX = re.compile("-(only|or-later)$")
+
 
 class Card(NamedTuple):
-    """What the author says: a title, the identifier of a license, how the policy was trained."""
+    """
+    What a card says beside what is played.
+
+    Attributes:
+        title: The title.
+        license: The identifier of a license, empty for none.
+        trained: How the policy was trained, in the words of the author, or empty.
+        facts: What is known of the training without them.
+
+    """
 
     title: str
     license: str
     trained: str
+    facts: Facts
 
 
 def card_files(
@@ -36,14 +66,14 @@ def card_files(
     """Return the card and its picture, if there is one, by name."""
     noise = "without" if deterministic else "with"
     lines = [
-        *_front_matter(card, scores),
+        *_front_matter(card, scores, seed),
         f"# {_plain(card.title)}",
         "",
         *([] if picture is None else [f"![{_plain(card.title)}]({PICTURE})", ""]),
         "A guest and its policy, published by [arkml](https://pypi.org/project/arkml/)"
         f" {RELEASE}. Any static host serves this folder: open `index.html` to watch and to play.",
         "",
-        f"The guest is `{_plain(module.name)}`, SHA-256 `{module.digest}`; seed {seed}, {noise}"
+        f"The guest is {_plain(module.name)}, SHA-256 `{module.digest}`; seed {seed}, {noise}"
         " the noise of the policy.",
         "",
         "## Scores",
@@ -55,7 +85,7 @@ def card_files(
         *(line for one in behaviors for line in _behavior(one)),
         "## Training",
         "",
-        _plain(card.trained) or "The author does not say how the policy was trained.",
+        *_training(card),
         "",
         "## License",
         "",
@@ -64,7 +94,7 @@ def card_files(
         "## In a page",
         "",
         "```html",
-        f'<iframe src="index.html" title="{_plain(card.title)}" width="720" height="640"',
+        f'<iframe src="index.html" title="{escape(_line(card.title))}" width="720" height="640"',
         '  style="border: 0" loading="lazy" allow="gamepad">',
         "</iframe>",
         "```",
@@ -74,16 +104,15 @@ def card_files(
     return written if picture is None else written | {PICTURE: picture}
 
 
-def _front_matter(card: Card, scores: EvaluationResult | None) -> Iterator[str]:
+def _front_matter(card: Card, scores: EvaluationResult | None, seed: int) -> Iterator[str]:
     """Yield the lines that model hubs read, YAML whose texts are JSON."""
     yield "---"
-    if card.license:
-        yield f"license: {json.dumps(card.license.lower())}"
+    yield from _license(card.license)
     yield "library_name: arkml"
     yield "pipeline_tag: reinforcement-learning"
     yield "tags: [reinforcement-learning, arkml, webassembly]"
     if scores is not None:
-        title = json.dumps(card.title)
+        title = _quoted(card.title)
         yield "model-index:"
         yield f"- name: {title}"
         yield "  results:"
@@ -91,8 +120,31 @@ def _front_matter(card: Card, scores: EvaluationResult | None) -> Iterator[str]:
         yield f"    dataset: {{name: {title}, type: {title}}}"
         yield "    metrics:"
         value = f"{scores.mean_return:.2f} +/- {scores.standard_deviation:.2f}"
-        yield f"    - {{type: mean_reward, name: mean_reward, value: {json.dumps(value)}}}"
+        yield f"    - {{type: mean_reward, name: mean_reward, value: {_quoted(value)},"
+        yield f"       args: {{episodes: {len(scores.returns)}, seed: {seed}}}}}"
     yield "---"
+
+
+def _license(identifier: str) -> Iterator[str]:
+    """Yield the license as hubs take it: one of theirs, alternatives as a list, or "other"."""
+    named = [_SUFFIX.sub("", one).lower() for one in identifier.split(" OR ")]
+    if not identifier:
+        return
+    if LICENSES.issuperset(named):
+        yield f"license: [{', '.join(named)}]"
+    else:
+        yield "license: other"
+        yield f"license_name: {_quoted(identifier)}"
+
+
+def _training(card: Card) -> Iterator[str]:
+    if card.trained or not card.facts:
+        yield _plain(card.trained) or "The author does not say how the policy was trained."
+        return
+    yield "| | |"
+    yield "| --- | --- |"
+    for name, value in card.facts:
+        yield f"| {_plain(name)} | {_plain(value)} |"
 
 
 def _scores(scores: EvaluationResult | None, seed: int) -> Iterator[str]:
@@ -111,14 +163,14 @@ def _scores(scores: EvaluationResult | None, seed: int) -> Iterator[str]:
 
 def _behavior(behavior: ShownBehavior) -> Iterator[str]:
     if behavior.name:
-        yield f"Behavior `{_plain(behavior.name)}`:"
+        yield f"Behavior {_plain(behavior.name)}:"
         yield ""
     yield "| | shape | from | to |"
     yield "| --- | --- | ---: | ---: |"
     for part in behavior.observations:
         shape = " x ".join(map(str, part.shape))
         kind = "" if part.kind == "vector" else f", {part.kind}"
-        yield f"| observation `{_plain(part.name)}`{kind} | {shape} | {_bounds(part)} |"
+        yield f"| observation {_plain(part.name)}{kind} | {shape} | {_bounds(part)} |"
     for place, (low, high) in enumerate(zip(behavior.low, behavior.high, strict=True)):
         yield f"| action {place} | 1 | {_bound(low)} | {_bound(high)} |"
     for place, choices in enumerate(behavior.branches):
@@ -135,7 +187,16 @@ def _bound(bound: float | None) -> str:
     return "any" if bound is None else f"{bound:g}"
 
 
+def _line(text: str) -> str:
+    return harmless(text).replace("\n", " ")
+
+
+def _quoted(text: str) -> str:
+    """Return a text as YAML takes it, and JSON."""
+    return json.dumps(_line(text), ensure_ascii=False)
+
+
 def _plain(text: str) -> str:
     """Return a text in one line that Markdown takes as it is."""
-    kept = harmless(text).replace("\n", " ")
+    kept = _line(text)
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in kept)

@@ -24,6 +24,7 @@ from arkml.publishing.guest_plan import GuestPlan, plan_of
 from arkml.publishing.page import PAGE, page_files
 from arkml.publishing.picture import picture_of
 from arkml.publishing.rehearsal import Cast, rehearsed, scored
+from arkml.publishing.training_facts import training_facts
 from arkml.publishing.web_runtime import MODEL, RUNTIME_FILES, runtime_files
 from arkml.replays.documents import document_of, shown_behaviors
 from arkml.replays.page import page_of as replay_page
@@ -116,7 +117,8 @@ def publish(
         fps: Frames of the guest in a second.
         title: Heading of the page, by default the title that the module declares, or its name.
         license: Identifier of a license for the card, such as "MIT".
-        trained: A sentence for the card on how the policy was trained.
+        trained: A sentence for the card on how the policy was trained; by default what its run
+            says, where that lies beside it, as `arkml train` leaves it.
         episodes: Number of episodes of the evaluation; 0 makes none.
         imports: The path of a JavaScript module with the functions of a game that the guest
             imports. Its default export takes the guest's memory, with `read(pointer, size)` and
@@ -198,7 +200,12 @@ def publish(
     stem = Path(name).stem or "guest"
     games = [one.game for one in declared if one.game is not None]
     named = [game.title for game in games if game.title]
-    card = Card(title or (named or [stem])[0], license, trained)
+    known = (
+        []
+        if isinstance(policy, bytes)
+        else training_facts(Path(policy), cast.policy, compiled.digest)
+    )
+    card = Card(title or (named or [stem])[0], license, trained, known)
     loaded = {f"{stem}.wasm": plan.wasm, POLICY: acting.kernel}
     site = {
         "plan": plan.document,

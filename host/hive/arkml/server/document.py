@@ -15,14 +15,22 @@ from msgspec.structs import replace
 from arkml.base.files import sync_directory, write_atomic
 from arkml.errors import HiveError, HiveRefused, InvalidSettings, ProtocolError
 from arkml.hive.protocol.parts import Part
-from arkml.hive.protocol.runs import DOCUMENT_NAME, MAX_NAMES, Best, RunInfo, RunRequest, Status
+from arkml.hive.protocol.runs import (
+    DOCUMENT_NAME,
+    MAX_NAMES,
+    PUBLISHED_NAME,
+    Best,
+    RunInfo,
+    RunRequest,
+    Status,
+)
 from arkml.server.creators import Creator
 from arkml.server.hive_files import read_object
 from arkml.server.run_origin import RunStart, write_start
 from arkml.server.sessions import RunSession, Sessions
 from arkml.server.upgrade import DATA_VERSION, upgraded, version_of
 
-_FOLDERS = ("rows", "checkpoints", "policies", "events", "published")
+_FOLDERS = ("rows", "checkpoints", "policies", "events", PUBLISHED_NAME)
 _MAX_METRIC_NAME = 256
 _MAX_SESSIONS = 1 << 32
 _MAX_COUNT = (1 << 63) - 1

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from arkml.base.files import read_plain, write_atomic
 from arkml.errors import HiveError
+from arkml.hive.protocol.runs import BEST_NAME, PUBLISHED_NAME
 from arkml.server.hive_files import inside, read_object
 from arkml.server.learner_events import PolicyFile
 
@@ -21,7 +22,6 @@ RESERVED = 1_000
 """Versions that one writing of `run.json` sets aside."""
 
 _NEWEST = "newest.json"
-_BEST = "best.onnx"
 _HELD = "held_"
 
 
@@ -45,7 +45,7 @@ class PolicyVersions:
 
     def __init__(self, run: Path, limit: int) -> None:
         self._run = run
-        self._directory = run / "published"
+        self._directory = run / PUBLISHED_NAME
         self._directory.mkdir(exist_ok=True)
         for held in self._directory.glob(f"{_HELD}*"):
             held.unlink()
@@ -143,19 +143,19 @@ class PolicyVersions:
 
     def keep_best(self, data: bytes) -> None:
         """Keep the file of a version as the best. Raises OSError."""
-        write_atomic(self._run / _BEST, data, durable=True)
+        write_atomic(self._run / BEST_NAME, data, durable=True)
 
     def read_best(self) -> bytes | None:
         """Return the best policy, None before any was rated. Raises OSError."""
         try:
-            return read_plain(self._run / _BEST, follow=False)
+            return read_plain(self._run / BEST_NAME, follow=False)
         except FileNotFoundError:
             return None
 
     def best_at(self) -> int:
         """Return when the best policy was kept, in nanoseconds of Unix; 0 without one. OSError."""
         try:
-            return (self._run / _BEST).stat().st_mtime_ns
+            return (self._run / BEST_NAME).stat().st_mtime_ns
         except FileNotFoundError:
             return 0
 

@@ -12,11 +12,9 @@ from msgspec.structs import replace
 
 from arkml.base.files import write_atomic
 from arkml.hive.protocol.run_origin import RunGoal, RunOrigin
-from arkml.hive.protocol.runs import RunRequest
+from arkml.hive.protocol.runs import START_NAME, RunRequest
 from arkml.hive.protocol.wire import WireStruct
 from arkml.server.hive_files import read_kept
-
-ORIGIN_NAME = "origin.json"
 
 
 class RunStart(WireStruct, frozen=True):
@@ -39,7 +37,7 @@ class StartFile:
     """The start of one run, as its file has it. A damaged file counts as none, and is logged."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / ORIGIN_NAME
+        self._path = directory / START_NAME
         self.now = read_kept(self._path, RunStart) or RunStart()
 
     async def resume(self, request: RunRequest) -> None:
@@ -57,7 +55,7 @@ def start_of(request: RunRequest, owner_name: str) -> RunStart:
 
 def write_start(directory: Path, start: RunStart) -> None:
     """Replace the file in the directory of a run. Raises OSError."""
-    write_atomic(directory / ORIGIN_NAME, start.as_bytes(), durable=True)
+    write_atomic(directory / START_NAME, start.as_bytes(), durable=True)
 
 
 def _begun(request: RunRequest) -> RunGoal | None:

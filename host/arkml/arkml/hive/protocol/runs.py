@@ -46,6 +46,15 @@ LEAST_AHEAD, MOST_AHEAD = 256, 2_048
 DOCUMENT_NAME = "run.json"
 """The file with the state of a run, in its directory."""
 
+START_NAME = "origin.json"
+"""The file with where a run came from, in its directory."""
+
+BEST_NAME = "best.onnx"
+"""The file of a run's best policy version, in its directory."""
+
+PUBLISHED_NAME = "published"
+"""The folder with the newest policy versions of a run, in its directory."""
+
 ORIGIN_FILE = "origin.safetensors"
 """
 A checkpoint that an embedded hive was given as a file, in its directory; a `RunRequest` names it.
