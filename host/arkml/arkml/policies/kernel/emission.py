@@ -36,6 +36,7 @@ _START = 16  # of the memory that is used
 _SLACK = 16  # that loads of whole vectors may read behind a value
 _TOGETHER = 8  # vectors of a product that are summed up at the same time
 _UNROLLED = 4
+_BLOCK = 64  # terms of a long sum that are summed up by themselves, which keeps its rounding small
 _RUNS = 16  # of elements side by side that are copied without a table
 
 Addresses: TypeAlias = npt.NDArray[np.int64]
@@ -437,9 +438,8 @@ class _ProductLoops:
         ]
         left, right, turned = f.local(I32), f.local(I32), f.local(V128)
         weights = [f.local(V128) for _ in range(vectors)]
-        for one in (local for row in sums for vector in row for local in vector):
-            f.floats(0.0)
-            f.set(one)
+        for one in (vector for row in sums for vector in row):
+            self._clear(one)
         f.get(self._left_row)
         f.set(left)
         f.get(self._right_tile)
@@ -456,21 +456,44 @@ class _ProductLoops:
                 f.memory("v128.load32_splat", self._left + _FLOAT * (number * self._inner + index))
                 f.set(turned)
                 for vector, local in zip(row, weights, strict=True):
-                    f.get(vector[index % parts], turned, local)
+                    part = vector[index % parts - parts]  # behind the total of blocks
+                    f.get(part, turned, local)
                     f.op("f32x4.mul", "f32x4.add")
-                    f.set(vector[index % parts])
+                    f.set(part)
 
-        turns, rest = divmod(self._inner, _UNROLLED)
-        if turns:
-            steps = (left, _FLOAT * _UNROLLED), (right, stride * _UNROLLED)
-            with f.loop(turns, *steps):
-                for index in range(_UNROLLED):
-                    add(index)
-        for index in range(rest):
-            add(index)
+        def add_up(count: int) -> None:
+            turns, rest = divmod(count, _UNROLLED)
+            if turns:
+                with f.loop(turns, (left, _FLOAT * _UNROLLED), (right, stride * _UNROLLED)):
+                    for index in range(_UNROLLED):
+                        add(index)
+            for index in range(rest):
+                add(index)
+
+        blocks = self._inner // _BLOCK if self._inner >= 2 * _BLOCK else 0
+        if blocks:
+            every = [vector for row in sums for vector in row]
+            totals = [f.local(V128) for _ in every]
+            self._clear(totals)
+            with f.loop(blocks):
+                add_up(_BLOCK)
+                for total, vector in zip(totals, every, strict=True):
+                    for local in vector:
+                        f.get(total, local)
+                        f.op("f32x4.add")
+                        f.set(total)
+                    self._clear(vector)
+            for total, vector in zip(totals, every, strict=True):
+                vector.insert(0, total)
+        add_up(self._inner - blocks * _BLOCK)
         f.release(left, right, turned, *weights)
         self._store(sums, lanes)
         f.release(*(local for row in sums for vector in row for local in vector))
+
+    def _clear(self, vectors: Sequence[int]) -> None:
+        for one in vectors:
+            self._f.floats(0.0)
+            self._f.set(one)
 
     def _store(self, sums: Sequence[Sequence[Sequence[int]]], lanes: int) -> None:
         f = self._f
