@@ -17,10 +17,11 @@ from tests.node import run_module
 from tests.published_host import played_in_wasmtime
 from tests.published_policies import drawn, model, noisy, remembering, scoring
 from tests.unit.test_published_guest import GUESTS
+from wasmtime import wat2wasm
 
 import arkml
 from arkml import page_scripts
-from arkml.errors import InvalidArguments, ModelRejected, UsageError
+from arkml.errors import InvalidArguments, LinkError, ModelRejected, UsageError
 from arkml.page_scripts.bundle import bundled, bundled_script
 from arkml.publishing import acting
 from arkml.publishing.folder import MARK, write_folder
@@ -153,6 +154,17 @@ def test_the_card_has_what_hubs_read_and_what_people_ask(tmp_path):
     assert "By hand." in text
     assert "| action 1 | 1 |" in text
     assert (site.folder / "card.svg").read_text().startswith("<svg ")
+
+
+def test_a_guest_that_acts_by_brains_alone_is_refused_with_what_to_do(tmp_path):
+    wasm = wat2wasm("""(module
+      (import "ark-ml-inference-v0" "ml_inference__load_inference_async"
+        (func (param i32 i32 i32 i32 i32) (result i32)))
+      (memory (export "memory") 1)
+      (func (export "ark_applet_update")))""")
+
+    with pytest.raises(LinkError, match="ml__start_inference of ark-ml-v1 opens a session"):
+        published(tmp_path, bytes(wasm))
 
 
 def test_a_policy_of_other_widths_is_refused(tmp_path):

@@ -19,7 +19,8 @@ from arkml.runtime.module.wasm_types import MemoryType
 
 _FRAME = "ark_applet_update"
 _MOST_PAGES = 65_536
-_OPENS = ("ml__start_inference", "ml_inference__load_inference_async")
+_OPENS, _LOADS = "ml__start_inference", "ml_inference__load_inference_async"
+_TRAINS = "ml__start_training"
 
 
 class GuestPlan(NamedTuple):
@@ -46,7 +47,7 @@ def plan_of(module: CompiledModule, fps: float) -> GuestPlan:
     Return the plan of a module whose frames are `fps` to a second, such as 60.
 
     Raises EntryPointMissing for a module that has no frame, and LinkError for one that imports
-    anything other than functions and one memory.
+    anything other than functions and one memory, or acts by `ark-ml-inference-v0` alone.
     """
     if module.info.kind is not ModuleKind.APPLET:
         raise EntryPointMissing(
@@ -56,7 +57,12 @@ def plan_of(module: CompiledModule, fps: float) -> GuestPlan:
     whole = normalize(module.binary, module.limits)
     is_changed = bool(whole.added) or _hides_memory(whole)
     names = {entry.name for entry in module.info.imports}
-    trains = names.isdisjoint(_OPENS)
+    trains = _OPENS not in names
+    if trains and _LOADS in names and not any(name.startswith(_TRAINS) for name in names):
+        raise LinkError(
+            f"{module.name} acts by ark-ml-inference-v0 alone, of which a page has no runtimes: its"
+            f" agents would stand still. {_OPENS} of ark-ml-v1 opens a session that a page answers"
+        )
     document = {
         "imports": imports_table((one.module, one.name) for one in module.info.imports),
         "memory": _memory(module, whole, is_changed=is_changed),
