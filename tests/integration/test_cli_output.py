@@ -131,3 +131,42 @@ def test_a_pipe_other_than_stdout_that_breaks_is_a_failure_with_its_sentence():
     assert broken.returncode == 1
     assert "BrokenPipeError" in broken.stderr
     assert json.loads(broken.stdout)["type"] == "BrokenPipeError"
+
+
+ENDING = """
+import atexit, os, sys, threading, time
+from arkml.cli import application, main
+
+class Left:
+    def __del__(self):
+        print("taken apart")
+
+def work():
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    print("worked")
+
+def command():
+    atexit.register(print, "closed")
+    threading.Thread(target=work).start()
+    cycle = [open(os.devnull)]
+    cycle.append(cycle)
+    sys.exit(3)
+
+left = Left()
+application.run_command_line = command
+main()
+"""
+
+
+@pytest.mark.parametrize("warnings", ["", "always"])
+def test_a_command_ends_after_its_threads_without_taking_its_modules_apart(warnings):
+    variables = ENVIRONMENT | {"PYTHONWARNINGS": warnings}
+    run = prefork.run("-c", ENDING, env=variables)
+    alone = subprocess.run(
+        [sys.executable, "-c", ENDING], env=variables, capture_output=True, text=True, check=False
+    )
+
+    assert (alone.stdout, alone.returncode) == ("worked\nclosed\n", 3)
+    assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode)
+    assert ("ResourceWarning: unclosed file" in alone.stderr) == bool(warnings)
