@@ -19,6 +19,7 @@ WALKERS = GUESTS / "c_walkers.wasm"  # an eighth of each action is added to the 
 SENTENCE = "declares actions in [-8, 8] for 'red': they hold in environments and trials, and not"
 START = np.array([41, 82, 123]) / 128 - 1  # of the three agents
 STEPS = 4
+DRAWN = {"algorithm": "drawn"}
 
 
 def declaring(guest, name, path):
@@ -116,12 +117,13 @@ def test_actions_that_are_not_finite_are_recorded_as_they_are_answered(tmp_path)
 
 
 def test_a_training_says_once_that_its_actions_are_others(module, tmp_path):
-    result = arkml.train(
-        module, minutes=5, progress=lambda state: not state.versions, directory=tmp_path / "t"
-    )
-    plain = arkml.train(
-        WALKERS, minutes=5, progress=lambda state: not state.versions, directory=tmp_path / "p"
-    )
+    result, plain = (
+        arkml.train(
+            guest, minutes=5, progress=lambda state: not state.versions, settings=DRAWN,
+            directory=tmp_path / name,
+        )
+        for name, guest in (("t", module), ("p", WALKERS))
+    )  # fmt: skip
 
     assert sum(SENTENCE in warning for warning in result.warnings) == 1
     assert not any("declares actions" in warning for warning in plain.warnings)
@@ -130,7 +132,7 @@ def test_a_training_says_once_that_its_actions_are_others(module, tmp_path):
 def test_a_host_with_a_hive_logs_once_that_its_actions_are_others(module, tmp_path, caplog):
     with (
         caplog.at_level(logging.WARNING),
-        Host(hive=HiveGrant(data=tmp_path, shared=True)) as host,
+        Host(hive=HiveGrant(data=tmp_path, shared=True, settings=DRAWN)) as host,
     ):
         guests = [host.load(module) for _ in range(2)]
         for guest in guests:

@@ -35,8 +35,9 @@ def test_evaluations_and_recordings_say_once_that_the_period_does_not_hold(
 
 def test_a_training_says_once_that_the_period_does_not_hold(module, tmp_path):
     result = arkml.train(
-        module, minutes=5, progress=lambda state: not state.versions, directory=tmp_path / "t"
-    )
+        module, minutes=5, progress=lambda state: not state.versions,
+        settings={"algorithm": "drawn"}, directory=tmp_path / "t",
+    )  # fmt: skip
 
     assert sum(SENTENCE in warning for warning in result.warnings) == 1
 

@@ -26,6 +26,7 @@ COIN = GUESTS / "c_coin.wasm"
 COIN_SEEDED = GUESTS / "c_coin_seeded.wasm"
 CMDLET = GUESTS / "rust_cmdlet.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+DRAWN = QUICK | {"algorithm": "drawn"}
 AGENTS, STEPS, LIMIT = 64, 50, 7
 SUBMIT_EACH = scripted(
     [(1, INITIAL, 0)],
@@ -161,7 +162,7 @@ def test_the_workers_of_a_training_have_the_limit(tmp_path):
 
 def test_a_training_of_a_guest_without_a_seed_says_that_episodes_may_begin_alike(tmp_path):
     result = arkml.train(
-        GUESTS / "c_reach.wasm", minutes=5, max_episode_steps=LIMIT, settings=QUICK,
+        GUESTS / "c_reach.wasm", minutes=5, max_episode_steps=LIMIT, settings=DRAWN,
         progress=lambda state: not state.updates, directory=tmp_path,
     )  # fmt: skip
 
@@ -169,7 +170,7 @@ def test_a_training_of_a_guest_without_a_seed_says_that_episodes_may_begin_alike
 
 
 def test_new_guests_take_part_in_the_session_of_those_before(tmp_path):
-    grant = HiveGrant(shared=True, wait_for_learner=True, settings=QUICK, data=tmp_path)
+    grant = HiveGrant(shared=True, wait_for_learner=True, settings=DRAWN, data=tmp_path)
     with Host(hive=grant) as host:
         hives, module = hives_of(host), host.compile(REACH)
         hives.limit = StepLimit(LIMIT)

@@ -26,7 +26,7 @@ from arkml.server.access.callers import AccessRole
 from arkml.server.access.token_file import TokenFile
 
 REACH = GUESTS / "c_reach.wasm"
-QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 OPERATOR = "the operator's token"
 PAGE = {"sec-fetch-site": "same-origin", "x-arkml": "1"}
 

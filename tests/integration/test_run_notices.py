@@ -18,7 +18,7 @@ from tests.webhook_receiver import WebhookReceiver
 import arkml as package
 
 GUEST = "fixtures/guests/c_reach.wasm"
-QUICK = {"hidden": 8, "batch_size": 16, "memory_min_size": 64}
+QUICK = {"algorithm": "drawn", "hidden": 8, "batch_size": 16, "memory_min_size": 64}
 
 
 @contextmanager
