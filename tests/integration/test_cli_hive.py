@@ -12,6 +12,8 @@ from tests.integration.command_line import GUESTS, arkml, start
 from tests.unit.test_learning_recorder import events, told
 from tests.waiting import eventually
 
+from arkml.hive.address import Address
+from arkml.hive.client import HiveClient
 from arkml.policies.cervo import is_cervo
 
 REACH = GUESTS / "c_reach.wasm"
@@ -81,6 +83,25 @@ def test_runs_are_listed_and_shown_for_people(hive, ask):
     assert re.search(r"best +(not rated yet|-?\d.* by training: version \d)", shown.out)
     assert re.search(r"updates_per_row +\d\S* of 1 *\n", shown.out)
     assert re.search(r"train/n_updates +\d", metrics.out)
+
+
+def test_events_of_a_run_are_shown_all_or_by_kind(ask):
+    shown, best = ask("events", "reach"), ask("events", "reach", "--kind", "started", "--json")
+    wrong = ask("events", "reach", "--kind", "nonsense")
+
+    assert re.search(r"started +a learner begins after 0 updates", shown.out)
+    assert [event["kind"] for event in best.json["events"]] == ["started"]
+    assert wrong.status == 2
+    assert "--kind 'nonsense': the events of reach are" in wrong.err
+
+
+def test_the_frames_of_a_training_are_told(hive):
+    address, trained = hive
+    with HiveClient(lambda: Address.parse(address, TOKEN["ARKML_HIVE_TOKEN"])) as client:
+        run = client.run(trained["run"]).result()
+
+    assert run.goal.frames == 150
+    assert 1 <= run.frames <= 150
 
 
 def test_a_policy_is_exported_as_onnx_and_as_cervo(ask, tmp_path):

@@ -113,6 +113,8 @@ def answers_of(service):
     yield f"{run}/events", "post", service.post(f"{at}/events", changed)
     yield f"{run}/events", "post", service.post(f"{at}/events", {**changed, "after": "x"})
     yield f"{run}/goal", "post", service.post(f"{at}/goal", REACHED)
+    yield f"{run}/frames", "post", service.post(f"{at}/frames", {"frames": 5})
+    yield f"{run}/frames", "post", service.post(f"{at}/frames", {"frames": -1})
     yield f"{run}/replays", "get", service.get(f"{at}/replays")
     yield f"{run}/metrics", "get", service.get(f"{at}/metrics")
     yield f"{run}/histograms", "get", service.get(f"{at}/histograms")

@@ -6,8 +6,12 @@ import pytest
 from tests.node import run_module
 from tests.unit.test_hive_page import served
 
+from arkml.hive.protocol.runs import RunInfo
+from arkml.hive_commands.run_progress import Progress, progress_of
+
 PROGRAM = Path(__file__).parent / "hive_labels.mjs"
 SECOND = 10**9
+SHAPE = {"id": "r1", "name": "run", "game": "game", "features": 3, "actions": 1}
 RUN = {"status": "running", "started_at": 1_000 * SECOND, "ended_at": 0, "seconds": 0}
 
 
@@ -65,15 +69,36 @@ def test_an_origin_is_listed_without_what_is_not_known_and_made_harmless():
         ({"seconds": 310, "goal": {"seconds": 3_600, "since": 1_000 * SECOND}}, 300 / 310,
          "5 min of 5 min"),
         ({"goal": {"seconds": 120, "since": 1_000 * SECOND}}, 1, "2 min of 2 min"),
-        ({"goal": {"seconds": 0, "frames": 9, "since": 1_000 * SECOND}}, None, "5 min"),
+        ({"goal": {"frames": 9_000}}, None, "5 min, 9,000 frames wanted"),
+        ({"goal": {"frames": 9_000}, "frames": 2_250}, 0.25, "2,250 of 9,000 frames"),
+        ({"goal": {"frames": 600}, "frames": 601}, 1, "600 of 600 frames"),
+        ({"goal": {"frames": 600, "seconds": 3_000, "since": 1_000 * SECOND}, "frames": 0}, 0.1,
+         "5 min of 50 min"),
+        ({"goal": {"mean_return": -200}}, None, "5 min, -200 wanted"),
+        ({"goal": {"mean_return": -200}, "latest": {"rollout/ep_rew_mean": -812.34}}, None,
+         "5 min, return -812.3, -200 wanted"),
+        ({"goal": {"mean_return": 9.5, "frames": 10}, "frames": 5,
+          "latest": {"rollout/ep_rew_mean": 1, "eval/mean_reward": 7.25}}, 0.5,
+         "5 of 10 frames, return 7.25, 9.5 wanted"),
+        ({"goal": {"frames": 600}, "frames": 6, "status": "stopped", "ended_at": 1_090 * SECOND},
+         None, "1 min"),
         ({"seconds": 600, "status": "stopped", "ended_at": 1_090 * SECOND}, None, "1 min"),
     ],
 )  # fmt: skip
 def test_progress_is_that_of_the_limit_that_is_reached_first(run, share, text):
     found = asked("progress", {**RUN, **run}, 1_300_000)
+    told = progress_of(RunInfo.from_json({**SHAPE, **RUN, **run}), 1_300 * SECOND)
 
-    assert found["text"] == text
-    assert found["share"] == (share if share is None else pytest.approx(share))
+    assert found["text"] == told.text == text
+    assert found["share"] == told.share == (share if share is None else pytest.approx(share))
+
+
+@pytest.mark.parametrize(
+    ("share", "bar"),
+    [(None, ""), (0.0, "░░░░░░░░"), (0.3, "██▍░░░░░"), (0.5, "████░░░░"), (1.0, "████████")],
+)
+def test_a_bar_has_eighths_of_cells(share, bar):
+    assert Progress(share, "").bar == bar
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _REASONS = 5  # shown of those for which pushes and submits were refused
 _WIDE = 160  # columns in files and pipes, unless COLUMNS says otherwise
+_GAP, _EDGES = 3, 2  # cells between the columns of a table, and at both of its sides
 _WHOLE = 48  # characters of a name that is not broken
 
 
@@ -40,6 +42,24 @@ _KINDS = {
     "run_seconds": "time charged in all",
     "total_bytes": "memory in all",
 }
+
+
+class Column(NamedTuple):
+    """
+    A column of a list that is fitted into the width of a terminal.
+
+    Attributes:
+        name: Its header.
+        rank: The higher, the sooner it is left out where there is no room.
+        least: Cells to which its texts may be cut, None if they are not cut.
+        is_number: True aligns it to the right.
+
+    """
+
+    name: str
+    rank: int = 0
+    least: int | None = None
+    is_number: bool = False
 
 
 def show(title: str, table: Table, stream: TextIO | None = None) -> None:
@@ -69,6 +89,45 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     for row in rows:
         table.add_row(*(Text(harmless(cell)) for cell in row))
     return table
+
+
+def listing(
+    columns: Sequence[Column], rows: Iterable[Sequence[str]], stream: TextIO | None = None
+) -> tuple[Table, list[str]]:
+    """
+    Return a table with one line for each row, and the names of columns that have no room.
+
+    Columns that are empty in all rows are left out. The rest is cut, and then left out by rank,
+    until it fits into the width of a stream, by default of stdout.
+    """
+    shown = [[harmless(cell) for cell in row] for row in rows]
+    widths = [max(cell_len(row[n]) for row in shown) if shown else 0 for n in range(len(columns))]
+    kept = [n for n, width in enumerate(widths) if width or not shown]
+    widths = [max(width, len(one.name)) for width, one in zip(widths, columns, strict=True)]
+    least = [
+        width if one.least is None else min(width, max(one.least, len(one.name)))
+        for width, one in zip(widths, columns, strict=True)
+    ]
+    room = Console(file=stream or sys.stdout, width=_width(stream or sys.stdout)).width - _EDGES
+    dropped = []
+    while len(kept) > 1 and sum(least[n] + _GAP for n in kept) - _GAP > room:
+        dropped.append(max(kept, key=lambda n: (columns[n].rank, n)))
+        kept.remove(dropped[-1])
+    for _ in range(room + _GAP - sum(least[n] + _GAP for n in kept)):
+        if cut := [n for n in kept if least[n] < widths[n]]:
+            least[min(cut, key=least.__getitem__)] += 1
+    table = _table(show_header=True)
+    for n in kept:
+        table.add_column(
+            columns[n].name,
+            width=least[n],
+            no_wrap=True,
+            overflow="ellipsis",
+            justify="right" if columns[n].is_number else "left",
+        )
+    for row in shown:
+        table.add_row(*(Text(row[n]) for n in kept))
+    return table, [columns[n].name for n in sorted(dropped)]
 
 
 def show_run(summary: Summary, stream: TextIO) -> None:

@@ -23,6 +23,7 @@ from arkml.hive.presence import Presence
 from arkml.hive.protocol.histograms import HistogramReply
 from arkml.hive.protocol.labels import LabelsChange, LabelsReply
 from arkml.hive.protocol.page_messages import (
+    FramesReport,
     GoalReached,
     HistoryEntry,
     HistoryReply,
@@ -230,6 +231,10 @@ class HiveClient(Closing):
         """Tell the hive that a training of a run has reached its goal."""
         path = _path(run_id, "goal")
         return self._ask("POST", path, _run_in, report)
+
+    def note_frames(self, run_id: str, frames: int) -> Future[RunInfo]:
+        """Tell the hive the frames of a run that was started for a number of them."""
+        return self._ask("POST", _path(run_id, "frames"), _run_in, FramesReport(frames))
 
     def stop(self, run_id: str) -> Future[RunInfo]:
         """Stop a run for all sessions."""

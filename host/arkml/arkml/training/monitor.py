@@ -266,6 +266,9 @@ class RunMonitor(Closing):
 
     def _ask(self, client: HiveClient, run: RunInfo) -> None:
         """Fetch the state of the run. Raises HiveError, TimeoutError and CancelledError."""
+        if self._hives.goal is not None and self._hives.goal.frames:
+            with suppress(HiveRefused):  # a hive of before, or that of a colleague whose run it is
+                client.note_frames(run.id, self.frames).result(_ANSWERED_WITHIN)
         info = client.run(run.id).result(_ANSWERED_WITHIN)
         if self.info is None:  # the points of earlier trainings, if it is resumed
             for name, curve in self.curves.items():

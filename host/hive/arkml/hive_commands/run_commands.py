@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,20 +14,21 @@ from arkml.base.terminal import harmless
 from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_json
 from arkml.cli.units import counted, size
+from arkml.errors import UsageError
 from arkml.hive_commands import tokens
 from arkml.hive_commands.backup_commands import backup, restore
 from arkml.hive_commands.label_command import label, origin_rows, shown_goal
 from arkml.hive_commands.run_client import HERE, RunName, find, print_result, run_with_client
+from arkml.hive_commands.run_list import run_list, status_of, time_of
+from arkml.hive_commands.run_progress import progress_of
 from arkml.hive_commands.serve import serve
 
 if TYPE_CHECKING:
     from arkml.hive.client import HiveClient
     from arkml.hive.protocol.result_messages import SnapshotKind
-    from arkml.hive.protocol.runs import RunInfo, WorkerInfo
+    from arkml.hive.protocol.runs import WorkerInfo
 
-_AT_TIMES = ("", "tags", "reason")
-"""The columns of the list that are left out where they are empty for all runs."""
-
+_EVENT = ("time", "kind", "what")
 _WORKER = ("worker", "status", "restarts", "rows", "rows/s", "version", "last reason")
 
 OutFile = Annotated[
@@ -56,10 +56,31 @@ def register(app: typer.Typer) -> None:
             "arkml hive backup runs -o runs.tar",
         ),
     )
-    for command in (
-        serve, list_, show, label, stop, metrics, snapshot, export, rm, backup, restore,
-    ):  # fmt: skip
-        hive.command(command.__name__.rstrip("_"))(command)
+    for command, *examples in (
+        (
+            serve,
+            "serve --data runs",
+            "serve --data runs --page --notify https://hooks.example/runs",
+        ),
+        (list_, "list", "list --archived --hive hive.example:12356", "list --json"),
+        (show, "show walker", "show 77fb80b41e4b0b8a --json"),
+        (events, "events walker", "events walker --kind stuck --kind collapsed"),
+        (
+            label,
+            "label walker --title 'gamma 0.99, wider' --tag good --star",
+            "label walker --note - < notes.txt",
+            "label walker --untag good --archive",
+        ),
+        (stop, "stop walker"),
+        (metrics, "metrics walker"),
+        (snapshot, "snapshot walker -o now.onnx"),
+        (export, "export walker -o walker.onnx", "export walker -o walker.crvo"),
+        (rm, "rm walker --force"),
+        (backup, "backup runs -o runs.tar"),
+        (restore, "restore runs.tar --data runs"),
+    ):
+        epilog = options.epilog(*(f"arkml hive {example}" for example in examples))
+        hive.command(command.__name__.rstrip("_"), epilog=epilog)(command)
     tokens.register(hive)
 
 
@@ -79,20 +100,17 @@ def list_(
         if as_json:
             print_json({"runs": [run.as_json() for run in shown]})
             return GOOD
-        from arkml.cli.tables import grid, show
+        from arkml.cli.tables import show
 
-        header = (
-            "", "run", "name", "tags", "game", "status", "started", "rows", "updates",
-            "mean return", "reason",
-        )  # fmt: skip
-        rows = [_row(run) for run in shown]
-        needed = [n for n, name in enumerate(header) if name not in _AT_TIMES or _has(rows, n)]
+        table, dropped = run_list(shown)
         hidden = len(runs) - len(shown)
         more = f", and {hidden} archived (--archived)" if hidden else ""
-        show(
-            counted(len(shown), "run") + more,
-            grid([header[n] for n in needed], [[row[n] for n in needed] for row in rows]),
-        )
+        show(counted(len(shown), "run") + more, table)
+        if dropped:
+            sys.stdout.write(
+                f"no room for {', '.join(dropped)}: a wider terminal, COLUMNS=200 or --json shows"
+                " them\n"
+            )
         return GOOD
 
     return partial(run_with_client, hive, show_runs)
@@ -112,9 +130,10 @@ def show(run: RunName, hive: options.HiveAt = HERE, as_json: options.Json = Fals
 
         info, settings, best = details.run, details.settings.as_json(), details.best
         rows = {name: value for name, value in info.as_json().items() if name != "latest"}
-        rows["started_at"] = _time(info.started_at)
-        rows["ended_at"] = _time(info.ended_at)
-        rows["status"] = _status(info)
+        rows["started_at"] = time_of(info.started_at)
+        rows["ended_at"] = time_of(info.ended_at)
+        rows["status"] = status_of(info)
+        rows["progress"] = " ".join(filter(None, (progress_of(info).bar, progress_of(info).text)))
         rows["memory"], rows["disk"] = size(info.memory), size(info.disk)
         del rows["place"]
         rows["best"] = (
@@ -125,7 +144,7 @@ def show(run: RunName, hive: options.HiveAt = HERE, as_json: options.Json = Fals
         rows["updates_per_row"] = pace_of(info.latest) or "none yet"
         rows["module"] = details.module or "none uploaded"
         rows |= {"tags": ", ".join(info.tags or ()) or None, "goal": shown_goal(info)}
-        known = ((name, str(value)) for name, value in rows.items() if value is not None)
+        known = ((name, str(value)) for name, value in rows.items() if value not in (None, "", []))
         show(f"run {info.shown_name}", facts(known))
         if details.note:
             sys.stdout.write(f"note\n\n{harmless(details.note)}\n\n")
@@ -138,6 +157,38 @@ def show(run: RunName, hive: options.HiveAt = HERE, as_json: options.Json = Fals
         return GOOD
 
     return partial(run_with_client, hive, show_run)
+
+
+def events(
+    run: RunName,
+    hive: options.HiveAt = HERE,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="K", help="Show this kind only; may be given repeatedly."),
+    ] = None,
+    as_json: options.Json = False,
+) -> Job:
+    """Show what has happened to a run, the newest last: warnings, checkpoints, its end."""
+
+    def show_events(client: HiveClient) -> int:
+        info = find(client, run)
+        found = client.events(info.id, 0).result()
+        known = sorted({one.about or one.kind for one in found})
+        if wrong := sorted(set(kind or ()) - set(known)):
+            raise UsageError(
+                f"--kind {wrong[0]!r:.80}: the events of {info.name} are {', '.join(known)}"
+            )
+        chosen = [one for one in found if not kind or (one.about or one.kind) in kind]
+        if as_json:
+            print_json({"events": [one.as_json() for one in chosen]})
+            return GOOD
+        from arkml.cli.tables import grid, show
+
+        rows = [(time_of(one.at), one.about or one.kind, one.text) for one in chosen]
+        show(f"{counted(len(rows), 'event')} of {info.shown_name}", grid(_EVENT, rows))
+        return GOOD
+
+    return partial(run_with_client, hive, show_events)
 
 
 def stop(run: RunName, hive: options.HiveAt = HERE, as_json: options.Json = False) -> Job:
@@ -235,40 +286,3 @@ def _worker_row(worker: WorkerInfo) -> tuple[str, ...]:
         str(worker.policy_version),
         worker.reason,
     )
-
-
-def _row(run: RunInfo) -> tuple[str, ...]:
-    from arkml.hive.protocol.runs import OVER
-
-    reward = run.latest.get("rollout/ep_rew_mean")
-    name = f"{run.title} ({run.name})" if run.title else run.name
-    marks = " ".join(["★"] * bool(run.starred) + ["archived"] * bool(run.archived))
-    return (
-        marks,
-        run.id,
-        name,
-        ", ".join(run.tags or ()),
-        run.game,
-        _status(run),
-        _time(run.started_at)[: len("2026-11-28 16:01")],
-        f"{run.rows:,}",
-        f"{run.n_opts:,}",
-        "" if reward is None else f"{reward:.4g}",
-        run.reason if run.status in OVER else "",
-    )
-
-
-def _has(rows: list[tuple[str, ...]], column: int) -> bool:
-    return any(row[column] for row in rows)
-
-
-def _status(run: RunInfo) -> str:
-    """Return the status of a run, with its position in the queue for a learner."""
-    return f"{run.status.value}, number {run.place}" if run.place else run.status.value
-
-
-def _time(nanoseconds: int) -> str:
-    if not nanoseconds:
-        return ""
-    moment = datetime.fromtimestamp(nanoseconds / 1e9, tz=UTC).astimezone()
-    return moment.isoformat(" ", "seconds")

@@ -107,10 +107,11 @@ class Run:
 
     def info(self) -> RunInfo:
         """Return the entry of the run in a list of runs."""
-        goal = self.start_file.now.goal
+        goal, frames = self.start_file.now.goal, self.start_file.frames
         return self.document.info(
             **self.labels.now.shown(),
             **({"goal": goal} if goal else {}),
+            **({"frames": frames} if frames is not None else {}),
             status=self.status,
             rows=self._log.rows,
             policy_version=self._policy_version,

@@ -34,14 +34,20 @@ class RunStart(WireStruct, frozen=True):
 
 
 class StartFile:
-    """The start of one run, as its file has it. A damaged file counts as none, and is logged."""
+    """
+    The start of one run, as its file has it. A damaged file counts as none, and is logged.
+
+    `frames` are those of its goal so far, None before a host has told this process.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / START_NAME
         self.now = read_kept(self._path, RunStart) or RunStart()
+        self.frames: int | None = None
 
     async def resume(self, request: RunRequest) -> None:
         """Note what a request asks for that resumes the run. Raises OSError."""
+        self.frames = None
         start = replace(self.now, goal=_begun(request))
         if start != self.now:
             await asyncio.to_thread(write_start, self._path.parent, start)

@@ -155,6 +155,12 @@ class GoalReached(WireStruct, frozen=True):
     episodes: Count
 
 
+class FramesReport(WireStruct, frozen=True):
+    """The frames that a training has played for a run, of those that it was started for."""
+
+    frames: Count
+
+
 class HistoryReply(WireStruct, frozen=True):
     """The last events of a run, the oldest first."""
 

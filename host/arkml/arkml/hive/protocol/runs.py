@@ -234,6 +234,7 @@ class RunInfo(WireStruct, frozen=True):
         starred: True if it was starred, else unset.
         archived: True if it is hidden in lists, else unset.
         goal: What the command asks for that has started or resumed it, unset if that is not known.
+        frames: Frames of that command so far, as its host tells, unset before it does.
 
     """
 
@@ -265,6 +266,7 @@ class RunInfo(WireStruct, frozen=True):
     starred: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
     goal: RunGoal | UnsetType = UNSET
+    frames: Count | UnsetType = UNSET
 
     @property
     def shown_name(self) -> str:

@@ -12,6 +12,7 @@ from arkml.hive.protocol.page_messages import (
     MAX_REPLY_POINTS,
     CurvesQuery,
     CurvesReply,
+    FramesReport,
     GoalReached,
     HistoryEntry,
     HistoryQuery,
@@ -55,6 +56,12 @@ async def _note_module(call: HiveCall, report: ModuleReport) -> HistoryEntry:
 async def _note_goal(call: HiveCall, report: GoalReached) -> RunReply:
     """Note that a training of a run has reached its goal, as an event of the run."""
     call.run.watch.note_goal(report)
+    return RunReply(call.run.info())
+
+
+async def _note_frames(call: HiveCall, report: FramesReport) -> RunReply:
+    """Note the frames that a training has played for a run, of those that it was started for."""
+    call.run.start_file.frames = report.frames
     return RunReply(call.run.info())
 
 
@@ -140,6 +147,7 @@ PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
         "POST", "/runs/{run_id}/events", ModuleReport, HistoryEntry, _note_module, takes_part=True
     ),
     Operation("POST", "/runs/{run_id}/goal", GoalReached, RunReply, _note_goal),
+    Operation("POST", "/runs/{run_id}/frames", FramesReport, RunReply, _note_frames),
     Operation("GET", "/runs/{run_id}/log", LogQuery, LogReply, _log, enough=_BY_ACT),
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
-// How far a run is in the time that was asked for.
+// How far a run is in what was asked for.
 
 import { isOver } from "./actions.js";
-import { duration } from "./format.js";
+import { duration, short, whole } from "./format.js";
 
 /** Return the seconds that a run has lasted so far, or in all. */
 export function lasted(run, now = Date.now()) {
@@ -12,15 +12,32 @@ export function lasted(run, now = Date.now()) {
  * Return the progress of a run as { share, text }: of the limit that it reaches first.
  *
  * Limits are what its command has asked for, from when that began, and how long the run may last.
- * `share` is null for a run without limits, or one that is over.
+ * `share` is null for a run without limits, or one that is over. What is no limit is said beside:
+ * frames of which the host has told none yet, and a mean return, to which no run comes steadily.
  */
 export function progressOf(run, now = Date.now()) {
   const all = lasted(run, now);
   if (isOver(run)) return { share: null, text: duration(all) };
-  const { seconds = 0, since = run.started_at } = run.goal ?? {};
-  const limits = [[(now * 1e6 - since) / 1e9, seconds], [all, run.seconds]].filter(([, most]) => most);
-  if (!limits.length) return { share: null, text: duration(all) };
-  const [spent, most] = limits.reduce((a, b) => (b[0] / b[1] > a[0] / a[1] ? b : a));
-  const text = `${duration(Math.min(spent, most))} of ${duration(most)}`;
-  return { share: Math.min(1, spent / most), text };
+  const { seconds = 0, frames = 0, since = run.started_at, mean_return: wanted } = run.goal ?? {};
+  const limits = [
+    limit((now * 1e6 - since) / 1e9, seconds, duration),
+    limit(all, run.seconds, duration),
+    limit(run.frames ?? 0, run.frames === undefined ? 0 : frames, whole, " frames"),
+  ].filter(({ most }) => most);
+  const first = limits.reduce((a, b) => (b.share > a.share ? b : a), { share: -1 });
+  const { share, text } = limits.length ? first : { share: null, text: duration(all) };
+  const later = frames && run.frames === undefined ? `${whole(frames)} frames wanted` : "";
+  return { share, text: [text, later, returns(run, wanted)].filter(Boolean).join(", ") };
+}
+
+function limit(spent, most, shown, unit = "") {
+  const reached = Math.min(spent, most);
+  return { most, share: reached / most, text: `${shown(reached)} of ${shown(most)}${unit}` };
+}
+
+function returns({ latest = {} }, wanted) {
+  if (typeof wanted !== "number") return "";
+  const now = latest["eval/mean_reward"] ?? latest["rollout/ep_rew_mean"];
+  const reached = now === undefined ? "" : `return ${short(now)}, `;
+  return `${reached}${short(wanted)} wanted`;
 }

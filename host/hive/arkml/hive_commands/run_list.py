@@ -1,0 +1,70 @@
+"""The runs of a hive, a line for each, in the width of a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from arkml.hive_commands.run_progress import progress_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from arkml.hive.protocol.runs import RunInfo
+
+_TO_MINUTES = len("2026-11-28 16:01")
+
+
+def run_list(runs: Sequence[RunInfo]) -> tuple[Table, list[str]]:
+    """Return the table of runs, and the names of columns for which stdout is too narrow."""
+    from arkml.cli.tables import Column, listing
+
+    columns = (
+        Column("run"),
+        Column("name", 1, 14),
+        Column("status", 2),
+        Column("progress", 4, 14),
+        Column("return", 3, is_number=True),
+        Column("reason", 5, 20),
+        Column("rows", 7, is_number=True),
+        Column("updates", 9, is_number=True),
+        Column("started", 6),
+        Column("tags", 8, 8),
+        Column("game", 10, 8),
+    )
+    return listing(columns, map(_row, runs))
+
+
+def _row(run: RunInfo) -> tuple[str, ...]:
+    from arkml.hive.protocol.runs import OVER
+
+    reward, progress = run.latest.get("rollout/ep_rew_mean"), progress_of(run)
+    name = f"{run.title} ({run.name})" if run.title else run.name
+    marks = "★ " * bool(run.starred) + "archived: " * bool(run.archived)
+    return (
+        run.id,
+        marks + name,
+        status_of(run),
+        " ".join(filter(None, (progress.bar, progress.text))),
+        "" if reward is None else f"{reward:.4g}",
+        run.reason if run.status in OVER else "",
+        f"{run.rows:,}",
+        f"{run.n_opts:,}",
+        time_of(run.started_at)[:_TO_MINUTES],
+        ", ".join(run.tags or ()),
+        run.game,
+    )
+
+
+def status_of(run: RunInfo) -> str:
+    """Return the status of a run, with its position in the queue for a learner."""
+    return f"{run.status.value}, number {run.place}" if run.place else run.status.value
+
+
+def time_of(nanoseconds: int) -> str:
+    """Return a time since the Unix epoch in this place's time, empty for 0."""
+    if not nanoseconds:
+        return ""
+    moment = datetime.fromtimestamp(nanoseconds / 1e9, tz=UTC).astimezone()
+    return moment.isoformat(" ", "seconds")

@@ -1,0 +1,85 @@
+"""How far a run is in what was asked for, as the page of a hive says it, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from arkml.hive.protocol.runs import RunInfo
+
+_NANOSECONDS = 1e9
+_BAR = 8
+"""Cells of a bar, each of which has eighths."""
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+class Progress(NamedTuple):
+    """The share of the limit that a run reaches first, None without one, and what is to be said."""
+
+    share: float | None
+    text: str
+
+    @property
+    def bar(self) -> str:
+        """The share as a bar of eight cells, empty without one."""
+        if self.share is None:
+            return ""
+        whole, rest = divmod(round(8 * _BAR * self.share), 8)
+        return ("█" * whole + _EIGHTHS[rest].strip()).ljust(_BAR, "░")
+
+
+def progress_of(run: RunInfo, now: int | None = None) -> Progress:
+    """Return the progress of a run at a time in nanoseconds since the Unix epoch, or now."""
+    from arkml.hive.protocol.runs import OVER
+
+    at = time.time_ns() if now is None else now
+    lasted = ((run.ended_at or at) - run.started_at) / _NANOSECONDS
+    if run.status in OVER:
+        return Progress(None, _time(lasted))
+    limits = list(_limits(run, at, lasted))
+    share, text = max(limits, key=lambda one: one[0]) if limits else (None, _time(lasted))
+    return Progress(share, ", ".join([text, *_beside(run)]))
+
+
+def _limits(run: RunInfo, at: int, lasted: float) -> Iterator[tuple[float, str]]:
+    """Yield each limit of a run: the share that is reached, and what is to be said."""
+    if run.seconds:
+        yield _limit(lasted, run.seconds, _time)
+    if run.goal:
+        if run.goal.seconds:
+            yield _limit((at - run.goal.since) / _NANOSECONDS, run.goal.seconds, _time)
+        if run.goal.frames and isinstance(run.frames, int):
+            share, text = _limit(run.frames, run.goal.frames, "{:,.0f}".format)
+            yield share, f"{text} frames"
+
+
+def _limit(spent: float, most: float, shown: Callable[[float], str]) -> tuple[float, str]:
+    reached = min(spent, most)
+    return reached / most, f"{shown(reached)} of {shown(most)}"
+
+
+def _beside(run: RunInfo) -> Iterator[str]:
+    """Yield what was asked for and is no limit to which a run comes steadily."""
+    if not run.goal:
+        return
+    if run.goal.frames and not isinstance(run.frames, int):
+        yield f"{run.goal.frames:,} frames wanted"
+    if (wanted := run.goal.mean_return) is not None:
+        latest = run.latest.get("eval/mean_reward", run.latest.get("rollout/ep_rew_mean"))
+        reached = "" if latest is None else f"return {latest:.4g}, "
+        yield f"{reached}{wanted:.4g} wanted"
+
+
+def _time(seconds: float) -> str:
+    """Return a length of time, such as `45 s`, `12 min`, `3 h 5 min` or `2 d 4 h`."""
+    whole = max(0, int(seconds))
+    if whole < _MINUTE:
+        return f"{round(max(0.0, seconds))} s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min"
+    if whole < 2 * _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
