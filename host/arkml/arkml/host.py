@@ -197,6 +197,7 @@ class Host(Sealed, Unique, Closing):
                 wasi=self.wasi is not None,
                 stub_missing=self._stub_missing,
                 game=self._game,
+                file=Path(source) if isinstance(source, str | os.PathLike) else None,
             )
         except (ModuleError, GuestError) as error:
             if name is not None or isinstance(source, str | os.PathLike):

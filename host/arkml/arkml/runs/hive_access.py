@@ -236,7 +236,7 @@ class HiveAccess(Closing):
         limit: Cuts off the episodes of training, or None.
         kept: Memberships that are kept until `close`, for the successors of guests cut off.
         join: Id or name of the run that the first run of the guests joins, empty to start one.
-        folder: Folder of the guest's file, None if it is not known.
+        folder: Folder of the file of guests that are given as bytes, None if it is not known.
         goal: What the training has been asked for, told to the hive with each run, or None.
         page: Link to the page of the embedded hive, empty before `open_page`.
         warn: Gets sentences about what guests declare and runs do not heed; logs them, at first.
@@ -315,7 +315,9 @@ class HiveAccess(Closing):
             return request
         known = self._origins.get(module.digest)
         if known is None:
-            known = origin_of(module.name, module.digest, self.folder)
+            file = module.file
+            name, folder = (file.name, file.parent) if file else (module.name, self.folder)
+            known = origin_of(name, module.digest, folder)
             self._origins[module.digest] = known
         return replace(request, origin=known, goal=self.goal or request.goal)
 

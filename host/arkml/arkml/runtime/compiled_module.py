@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import wasmtime
@@ -45,6 +46,7 @@ class CompiledModule(Sealed, Unique):
 
     Attributes:
         name: Name of the module in messages, such as "walker.wasm".
+        file: Path of the file that it was read from, None for bytes.
         limits: The limits of its host.
         digest: SHA-256 of the bytes that were given.
         binary: The module in the binary format, before it was rewritten.
@@ -68,10 +70,12 @@ class CompiledModule(Sealed, Unique):
         wasi: bool = False,
         stub_missing: bool = False,
         game: GameFunctions = NO_FUNCTIONS,
+        file: Path | None = None,
     ) -> None:
         """Compile `data`. Raises ModuleError, MemoryLimitExceeded and TableLimitExceeded."""
         check_size(data, limits)
         self.name = name
+        self.file = file
         self.limits = limits
         self.digest: str = hashlib.sha256(data).hexdigest()
         compiled = self._compiled = engine.modules.get(
