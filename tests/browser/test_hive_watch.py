@@ -101,6 +101,14 @@ def test_a_version_is_chosen_on_the_strip_by_keys_and_by_click(hive, reach, look
     section.locator(".strip svg").click(position={"x": 1, "y": 20})
 
     expect(choice).to_have_value("1")
+    expect(section.get_by_role("button", name="Worst")).to_be_disabled()
+    for number, score in ((1, -3.0), (2, 5.0)):
+        body = {"version": number, "returns": [score], "lengths": [9]}
+        hive.post(f"/runs/{reach}/evaluations", body).raise_for_status()
+    section.get_by_role("button", name="Worst").click(timeout=60_000)  # at the next look
+    expect(section.locator(".stage h3").filter(has_text="Version")).to_have_text(["Version 1"])
+    section.get_by_role("button", name="Latest", exact=True).click()
+    expect(section.locator(".stage h3").filter(has_text="Version")).to_have_text(["Version 3"])
     section.get_by_role("button", name="Before and after").focus()
     ann.page.keyboard.press("Enter")
     expect(section.locator(".stage h3").filter(has_text="Version")).to_have_text(

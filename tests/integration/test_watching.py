@@ -116,6 +116,49 @@ def test_a_guest_that_traps_says_where_and_touches_nothing_else(hive, watcher):
     assert hive.run(run)["status"] == "running"
 
 
+def test_a_guest_of_wasi_is_watched_and_recorded(hive, watcher):
+    run = hive.train("c_drift")
+    hive.keep(run, (GUESTS / "c_drift.wasm").read_bytes(), behavior="drift").raise_for_status()
+    watched = watcher(run)
+    frame = watched.first("frame")
+    recorded = hive.post(f"/runs/{run}/recordings", {"version": "latest"})
+
+    assert watched.of("ended") == []
+    assert frame["submits"][0]["rows"] == 4
+    assert recorded.json()["recorded"]["version"] == 1
+
+
+def test_a_guest_that_imports_functions_of_a_game_says_which_and_where_to_look(hive, watcher):
+    run = hive.train()
+    names = ("raycast", "spawn", "log", "now")
+    imports = "".join(f'(import "env" "{name}" (func))' for name in names)
+    hive.keep(run, bytes(wat2wasm(f"(module {imports})"))).raise_for_status()
+    ended = watcher(run).first("ended")
+    recorded = hive.post(f"/runs/{run}/recordings", {"version": "latest"})
+
+    assert ended["reason"] == (
+        "guest.wasm imports env.raycast, env.spawn, env.log and 1 more: a hive has no functions of"
+        " a game, so it cannot play this guest; a training records episodes where they are (arkml"
+        " train --trace-every)"
+    )
+    assert recorded.status_code == 503
+    assert "imports env.raycast" in recorded.json()["error"]
+
+
+def test_versions_have_the_mean_returns_of_their_evaluations_also_after_a_restart(tmp_path):
+    with watched_hive(tmp_path) as hive:
+        run = hive.train(versions=3)
+        for version, returns in ((1, [-5.0, -7.0]), (3, [2.0])):
+            body = {"version": version, "returns": returns, "lengths": [9] * len(returns)}
+            hive.post(f"/runs/{run}/evaluations", body).raise_for_status()
+        found = hive.get(f"/runs/{run}/versions").json()["versions"]
+    with watched_hive(tmp_path) as hive:
+        again = hive.get(f"/runs/{run}/versions").json()["versions"]
+
+    assert {one["version"]: one["mean_return"] for one in found} == {1: -6.0, 2: None, 3: 2.0}
+    assert again == found
+
+
 def test_a_guest_that_never_returns_is_ended(hive, watcher):
     run = hive.train()
     hive.keep(run, bytes(wat2wasm(LOOP))).raise_for_status()

@@ -44,6 +44,16 @@ def test_best_and_latest_come_first_and_then_the_newest():
     assert numbers == [7, 9, 8, None]
 
 
+def test_the_worst_is_the_lowest_of_several_that_were_evaluated():
+    rated = [{"version": 7, "at": 1, "mean_return": 2.5}, {"version": 8, "at": 2}]
+    more = [*rated, {"version": 9, "at": 3, "mean_return": -1200.25}]
+
+    assert asked("worstOf", {"versions": rated}) is None
+    assert asked("worstOf", {"versions": more}) == 9
+    texts = dict(asked("choicesOf", {"versions": more, "best": None, "latest": 9}))
+    assert (texts["7"], texts["8"], texts["9"]) == ("7, evaluated 2.5", "8", "9, evaluated -1200")
+
+
 def test_a_place_on_the_strip_is_the_nearest_version_and_the_return_is_the_one_before_it():
     assert [asked("nearest", KEPT["versions"], at) for at in (0, 149, 151, 999)] == [0, 0, 1, 2]
     points = [[1, 5.0, 100], [2, 6.0, 200]]

@@ -6,7 +6,7 @@ const given = JSON.parse(readFileSync(0, "utf-8"));
 const module = (name) => import(new URL(`${name}.js`, given.folder));
 const { readEvents } = await module("api");
 const { nearest, valueAt } = await module("version_strip");
-const { choicesOf, numberOf } = await module("watch");
+const { choicesOf, numberOf, worstOf } = await module("watch");
 
 /** The events of an answer that arrives in parts, and the error in place of one. */
 async function events(parts, status) {
@@ -27,7 +27,7 @@ async function events(parts, status) {
   return { found };
 }
 
-const answers = { events, nearest, valueAt, choicesOf, numberOf };
+const answers = { events, nearest, valueAt, choicesOf, numberOf, worstOf };
 const found = [];
 for (const [name, ...values] of given.questions) found.push((await answers[name](...values)) ?? null);
 console.log(JSON.stringify(found));

@@ -237,12 +237,12 @@ class PartRecorders:
     """
     Records parts of the life of a host's newest guest, each in a file of its own.
 
-    `limit_bytes` is the size of a file, above which its oldest segments are dropped. A part ends
-    with its guest at the latest.
+    `limit_bytes` is the size of a file, above which its oldest segments are dropped, and `wasi`
+    what the guests are granted. A part ends with its guest at the latest.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit = limit_bytes
+    def __init__(self, limit_bytes: int, wasi: WasiGrant | None) -> None:
+        self._limit, self._wasi = limit_bytes, wasi
         self._writer = TraceWriter()
         self._newest: tuple[GuestRecorder, CompiledModule, str] | None = None
         self._recording: GuestRecorder | None = None
@@ -265,7 +265,7 @@ class PartRecorders:
         """
         assert self._newest is not None
         self._recording, module, name = self._newest
-        head = _head(module, name, None, stub_missing=False)
+        head = _head(module, name, self._wasi, stub_missing=False)
         self._writer.start()
         self._recording.switch(TraceFile(self._writer, path, self._limit, head))
 

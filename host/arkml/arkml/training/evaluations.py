@@ -90,7 +90,7 @@ class EpisodePlayer:
         budget = entry.budget(is_set=task.budgets_every_call)
         self._traces: PartRecorders | None = None
         if task.is_traced:
-            self._traces = loader_of(host).recorders = PartRecorders(TRACE_BYTES)
+            self._traces = loader_of(host).recorders = PartRecorders(TRACE_BYTES, host.wasi)
         self._runner, self._gateway = make_evaluating(
             host, compiled, entry, budget, max_episode_steps=task.max_episode_steps
         )

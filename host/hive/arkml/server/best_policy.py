@@ -83,6 +83,7 @@ class BestPolicy:
         if not returns:
             raise HiveRefused("an evaluation has at least one episode", 422)
         score = mean(returns)
+        self._policies.rate(version, score)
         best, found = self._document.best, self._read(version)
         n_opts = self._release(version)
         if best is not None and best.by == EVALUATION and best.score > score:

@@ -12,7 +12,8 @@ from pathlib import Path
 from arkml.base.files import read_plain, write_atomic
 from arkml.errors import HiveError
 from arkml.hive.protocol.runs import BEST_NAME, PUBLISHED_NAME
-from arkml.server.hive_files import inside, read_object
+from arkml.hive.protocol.wire import WireStruct
+from arkml.server.hive_files import inside, read_kept, read_object
 from arkml.server.learner_events import PolicyFile
 
 KEPT = 64
@@ -22,6 +23,7 @@ RESERVED = 1_000
 """Versions that one writing of `run.json` sets aside."""
 
 _NEWEST = "newest.json"
+_RATINGS = "ratings.json"
 _HELD = "held_"
 
 
@@ -33,6 +35,12 @@ class PolicyVersion:
     n_opts: int
     sha256: str
     data: bytes
+
+
+class VersionRatings(WireStruct, frozen=True):
+    """The mean return of the last evaluation of each version that has one."""
+
+    mean_returns: dict[int, float]
 
 
 class PolicyVersions:
@@ -47,6 +55,9 @@ class PolicyVersions:
         self._run = run
         self._directory = run / PUBLISHED_NAME
         self._directory.mkdir(exist_ok=True)
+        ratings = read_kept(self._directory / _RATINGS, VersionRatings)
+        self.ratings = {} if ratings is None else ratings.mean_returns
+        """The mean return of the last evaluation of versions that were kept then."""
         for held in self._directory.glob(f"{_HELD}*"):
             held.unlink()
         self.published = 0
@@ -119,6 +130,13 @@ class PolicyVersions:
                 with suppress(FileNotFoundError):
                     found[int(number)] = path.stat().st_mtime_ns
         return sorted(found.items())
+
+    def rate(self, version: int, mean_return: float) -> None:
+        """Note the mean return of an evaluation. Raises OSError."""
+        kept = {**self.ratings, version: mean_return}
+        self.ratings = {one: score for one, score in kept.items() if self.has(one)}
+        content = VersionRatings(self.ratings).as_bytes()
+        write_atomic(self._directory / _RATINGS, content, durable=False)
 
     def has(self, version: int) -> bool:
         """Return whether the file of a version is kept."""

@@ -53,7 +53,10 @@ async def _versions(call: HiveCall, _: Nothing) -> WatchableVersions:
         found.setdefault(best.version, at)
     obstacle = "" if report is not None else NOT_KEPT
     return WatchableVersions(
-        [WatchableVersion(*one) for one in sorted(found.items())],
+        [
+            WatchableVersion(version, at, run.policies.ratings.get(version))
+            for version, at in sorted(found.items())
+        ],
         None if best is None or best.version not in found else best.version,
         None if run.policies.newest is None else run.policies.newest.version,
         "" if report is None else report.name,

@@ -9,7 +9,7 @@ from time import monotonic
 
 from arkml.base.terminal import harmless
 from arkml.batches import Batch
-from arkml.errors import Frame, GuestError, NotFound, UsageError
+from arkml.errors import Frame, GuestError, LinkError, NotFound, UsageError
 from arkml.hive.protocol.replay_messages import ReplayReport
 from arkml.hive.protocol.watch_messages import (
     FRAME_RATE,
@@ -24,6 +24,7 @@ from arkml.limits import Limits
 from arkml.runs.evaluation_guests import PolicyEvaluation
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleKind
+from arkml.runtime.wasi.linking import WasiGrant
 from arkml.training.evaluations import EpisodePlayer, EvaluationTask, make_evaluating
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.tasks import compile_module, find_task
@@ -35,6 +36,7 @@ _BEAT_EVERY = 1.0  # seconds
 _STARTS_WITHIN = 600  # frames
 _STARTS_AGAIN_WITHIN = 60  # frames of a guest whose start was refused
 _MOST_CALLS, _MOST_TEXT = 16, 500
+_MOST_IMPORTS = 3  # that a sentence names
 _PER_FRAME = (ModuleKind.APPLET, ModuleKind.PLAIN)
 
 Say = Callable[[WatchLineKind, WireStruct], int]
@@ -58,7 +60,7 @@ class WatchedGuest:
         """Play until the process ends. Raises ArkmlError."""
         job = self._job
         guest = job.guest
-        with Host(limits=Limits(), seed=job.seed, threads=1) as host:
+        with Host(limits=Limits(), wasi=_wasi(), seed=job.seed, threads=1) as host:
             compiled = _compiled(host, self._module, guest.name)
             task = find_task(compiled, guest.arguments)
             if not task.is_repeatable:
@@ -127,7 +129,10 @@ def record(job: PlayerJob, module: bytes, policy: bytes) -> ReplayReport:
         name=guest.name, arguments=guest.arguments, limits=Limits(), budgets_every_call=False,
         episodes=1, frames=frames_of(1), max_episode_steps=guest.max_episode_steps, is_traced=True,
     )  # fmt: skip
-    with Host(limits=Limits(), threads=1) as host, tempfile.TemporaryDirectory() as folder:
+    with (
+        Host(limits=Limits(), wasi=_wasi(), threads=1) as host,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         _compiled(host, module, guest.name)  # within limits; the player finds it compiled
         player = EpisodePlayer(host, task, module)
         trace = str(Path(folder) / "episode.trace")
@@ -151,9 +156,30 @@ def ending_of(error: Exception) -> WatchEnd:
     return WatchEnd(_cut(text), calls)
 
 
+def _wasi() -> WasiGrant:
+    """Return access to clocks, random numbers and a console that nobody reads, and to no file."""
+    return WasiGrant(stdout=_drop, stderr=_drop)
+
+
+def _drop(_: bytes) -> None:
+    """Drop what a guest prints."""
+
+
 def _compiled(host: Host, module: bytes, name: str) -> CompiledModule:
-    with limited_compilation():
-        return compile_module(host, module, name)
+    """Compile a module within limits. Raises LinkError, which names imports, and ArkmlError."""
+    try:
+        with limited_compilation():
+            return compile_module(host, module, name)
+    except LinkError as error:
+        wanted = [line.split()[0] for line in str(error).splitlines()[1:] if "  wants " in line]
+        if not wanted:
+            raise
+        more = len(wanted) - _MOST_IMPORTS
+        named = ", ".join(wanted[:_MOST_IMPORTS]) + (f" and {more} more" if more > 0 else "")
+        raise LinkError(
+            f"{name} imports {named}: a hive has no functions of a game, so it cannot play this"
+            " guest; a training records episodes where they are (arkml train --trace-every)"
+        ) from None
 
 
 def _place(offset: int | None) -> str:

@@ -79,10 +79,19 @@ class RecordingReply(WireStruct, frozen=True):
 
 
 class WatchableVersion(WireStruct, frozen=True):
-    """A version that is kept; `at` is the time of its publication, in nanoseconds of Unix."""
+    """
+    A version that is kept.
+
+    Attributes:
+        version: Its number.
+        at: Time of its publication, in nanoseconds since the Unix epoch.
+        mean_return: Mean return of its last evaluation, None without one.
+
+    """
 
     version: PolicyVersion
     at: Count
+    mean_return: float | None = None
 
 
 class WatchableVersions(WireStruct, frozen=True):

@@ -2,7 +2,7 @@
 
 import { change, get } from "./api.js";
 import { button, element, setShown, setText } from "./dom.js";
-import { harmless, whole } from "./format.js";
+import { harmless, short, whole } from "./format.js";
 import { VersionStrip } from "./version_strip.js";
 import { WatchStage } from "./watch_stage.js";
 
@@ -10,12 +10,22 @@ const EVERY = 10_000; // milliseconds between two looks at the versions of a pan
 const RESTS = 300; // milliseconds without another choice, after which it is watched
 const NONE = "none";
 
+/** Return the kept version of the lowest mean return in an evaluation, null without two of them. */
+export function worstOf({ versions }) {
+  const rated = versions.filter(({ mean_return }) => typeof mean_return === "number");
+  if (rated.length < 2) return null;
+  return rated.reduce((a, b) => (b.mean_return < a.mean_return ? b : a)).version;
+}
+
 /** Return [value, text] of each choice: best, latest, and the kept versions, the newest first. */
 export function choicesOf({ versions, best, latest }) {
   const choices = [];
   if (best !== null) choices.push(["best", `best (${whole(best)})`]);
   if (latest !== null) choices.push(["latest", `latest (${whole(latest)})`]);
-  for (const { version } of [...versions].reverse()) choices.push([String(version), whole(version)]);
+  for (const { version, mean_return: rated } of [...versions].reverse()) {
+    const mean = typeof rated === "number" ? `, evaluated ${short(rated)}` : "";
+    choices.push([String(version), `${whole(version)}${mean}`]);
+  }
   return choices;
 }
 
@@ -88,11 +98,22 @@ export function watchOf(app, run, recorded) {
     if (stages.length) turning = setTimeout(watch, RESTS);
   };
   const watchButton = button("Watch", () => (stages.length ? stop() : watch()));
-  const beforeAndAfter = button("Before and after", () => {
-    first.select.value = String(kept.versions[0].version);
-    second.select.value = "latest";
+  /** A button that watches a version at once, or two beside each other. */
+  const shortcut = (text, title, versions) => button(text, () => {
+    const [one, other = NONE] = versions();
+    first.select.value = one;
+    second.select.value = other;
     watch();
-  }, { title: "the oldest version that is kept beside the latest, from the same seed" });
+  }, { title });
+  const best = shortcut("Best", "the version with the best rating: by evaluations, else by training", () => ["best"]);
+  const worst = shortcut(
+    "Worst", "the kept version with the lowest mean return in an evaluation", () => [String(worstOf(kept))]
+  );
+  const latest = shortcut("Latest", "the newest version", () => ["latest"]);
+  const beforeAndAfter = shortcut(
+    "Before and after", "the oldest version that is kept beside the latest, from the same seed",
+    () => [String(kept.versions[0].version), "latest"]
+  );
   const recordButton = button("Record an episode", () => record());
 
   const record = async () => {
@@ -125,6 +146,8 @@ export function watchOf(app, run, recorded) {
     const choices = choicesOf(found);
     fill(first.select, choices);
     fill(second.select, [[NONE, NONE], ...choices]);
+    best.disabled = found.best === null;
+    worst.disabled = worstOf(found) === null;
     beforeAndAfter.disabled = found.versions.length < 2;
     drawStrip();
   };
@@ -142,7 +165,8 @@ export function watchOf(app, run, recorded) {
   const mayRecord = app.who?.role !== "read";
   const controls = element(
     "div", { className: "buttons", hidden: true },
-    first.root, second.root, element("label", {}, "seed ", seed), watchButton, beforeAndAfter,
+    best, worst, latest, beforeAndAfter,
+    first.root, second.root, element("label", {}, "seed ", seed), watchButton,
     mayRecord ? recordButton : ""
   );
   const target = element("div", { className: "watch" }, about, strip.element, controls, trouble, said, shown);
