@@ -137,6 +137,22 @@ def test_a_loss_that_grows_for_a_minute_diverges_and_one_that_jumps_does_not():
     assert [one.kind for one in looks(90)] == ["diverging"]
 
 
+@pytest.mark.parametrize(("returned", "kinds"), [(0.0, []), (0.1, ["diverging"])])
+def test_critics_that_expect_the_bonus_of_exploring_before_any_reward_do_not_diverge(
+    returned, kinds
+):
+    values = {
+        "train/critic_loss": 0.1,
+        "train/q_mean": 32.4,
+        "rollout/ep_len_mean": 50.0,
+        "rollout/ep_rew_mean": returned,
+    }
+    findings, settings = Findings(), Settings(3, 1, gamma=0.5)
+    made = [one for _ in range(9) for one in findings.look(Sample(10, 5_000, values), settings)]
+
+    assert [one.kind for one in made] == kinds
+
+
 def test_the_curves_have_what_the_rules_look_at():
     assert set(CURVES) == set(RUNS)
     for run in CURVES.values():

@@ -108,8 +108,8 @@ class Diverging(Struct):
 
     def _impossible(self, values: Mapping[str, float], gamma: float) -> str:
         expected = values.get("train/q_mean")
-        if expected is None or not self._length:
-            return ""
+        if expected is None or not self._length or not self._largest:
+            return ""  # before any reward, they expect the bonus of SAC for exploring, and no more
         horizon = 1.0 / max(1.0 - gamma, 1e-4)
         bound = self._largest * max(1.0, horizon / self._length)
         if abs(expected) <= self._IMPOSSIBLE * max(bound, 1.0):
