@@ -98,8 +98,11 @@ def test_a_trap_says_what_happened_and_in_which_function(host, name):
 
 def test_a_stack_that_is_used_up_has_an_error_of_its_own(host):
     guest = host.load(ACTOR)
-    with pytest.raises(StackExhausted, match="recurse"):
+    with pytest.raises(StackExhausted, match="recurse") as error:
         guest.call("recurse")
+
+    assert error.value.code == "stack overflow"
+    assert "more than Limits.wasm_stack, or have no end" in str(error.value)
 
 
 def test_frames_of_functions_without_names_show_their_numbers(host):

@@ -88,6 +88,8 @@ def _trap(name: str, trap: wasmtime.Trap, places: CodePlaces) -> GuestTrap:
     reason = kind or harmless(message.partition("\n")[0])
     if (fault := _FAULT.search(message)) is not None and code is _OUT_OF_BOUNDS:
         reason = f"{reason}, {fault[1]}"
+    if code is wasmtime.TrapCode.STACK_OVERFLOW:
+        reason = f"{reason}: its calls need more than Limits.wasm_stack, or have no end"
     text = f"{name} trapped: {reason}{backtrace(frames)}"
     if code is wasmtime.TrapCode.STACK_OVERFLOW:
         return StackExhausted(text, code=kind, frames=frames)
