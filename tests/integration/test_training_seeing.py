@@ -70,9 +70,25 @@ def test_images_are_shifted_in_a_training(tmp_path):
     assert result.updates > 0
 
 
-def test_shifts_are_refused_for_a_guest_without_images(tmp_path):
-    with pytest.raises(NotFound, match="shifts is 4: only images are shifted"):
-        trained(tmp_path, BREAKOUT, settings={"shifts": 4})
+@pytest.mark.parametrize("memory", [0, 4])
+def test_a_policy_sees_several_frames_and_a_training_of_them_goes_on(tmp_path, memory):
+    settings = {"frames": 4, "memory": memory}
+    result = trained(tmp_path, GALLERY, settings=settings)
+    inputs = inputs_of(result.files["onnx"])
+    played = arkml.evaluate(GALLERY, result.files["onnx"], episodes=2, frames=300)
+    again = trained(tmp_path, GALLERY, settings=settings, resume=True)
+
+    assert inputs["frames_in"] == (3 * 64 * 64 * 3,)
+    assert np.isfinite(played.returns).all()
+    assert again.updates > result.updates > 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "done"), [("shifts", 4, "shifted"), ("frames", 2, "stacked")]
+)
+def test_what_images_are_for_is_refused_for_a_guest_without(tmp_path, setting, value, done):
+    with pytest.raises(NotFound, match=f"{setting} is {value}: only images are {done}"):
+        trained(tmp_path, BREAKOUT, settings={setting: value})
 
 
 def test_entities_are_learned_by_sac(tmp_path):

@@ -54,6 +54,7 @@ def rows_of(images):
         ones,
         np.zeros((1, COUNT, 0), np.float32),
         np.zeros((1, COUNT), bool),
+        np.arange(COUNT, dtype=np.int32)[:, None],
     )
 
 

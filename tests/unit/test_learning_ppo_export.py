@@ -50,7 +50,7 @@ def forward(layers, x):
 
 
 def heads(made):
-    def answer(observations, memories=None):
+    def answer(observations, memories=None, _=None):
         x = made.scaling.features(np.asarray(observations, np.float32)).astype(np.float64)
         outputs = forward(made.actor, x)
         continuous = len(made.log_std)
@@ -201,7 +201,7 @@ def test_the_check_passes_what_answers_alike(branches, continuous):
 def test_the_check_refuses_what_answers_otherwise(part):
     made = weights((3,), 1)
 
-    def other(observations, memories):
+    def other(observations, memories, _):
         own = heads(made)(observations, memories)
         changed = getattr(own, part)[:, ::-1] + (np.arange(getattr(own, part).shape[1]) + 1)
         return own._replace(**{part: changed})

@@ -78,8 +78,9 @@ def made_rows(of, state, count=ROWS, seed=0, masked=0.3, moved=0.1):
     log_probs = np.asarray(log_probs) + moved * normal(count)
     targets = 2 + 3 * normal(count), normal(count)
     chooses = has_choice(of, allowed)
+    frames = np.zeros((count, 1), np.int32)
     return RolloutRows(
-        features, images, actions, allowed, chooses, log_probs, *targets, memories, begins
+        features, images, actions, allowed, chooses, log_probs, *targets, memories, begins, frames
     )
 
 

@@ -148,6 +148,31 @@ def test_parts_become_what_sensors_of_ml_agents_show():
     np.testing.assert_allclose(continuous, expected["actions"][:, :1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("memory", [0, 6])
+def test_images_before_are_part_of_the_memory(memory):
+    part = Part("view", (8, 8, 1), "image")
+    of = Settings(64, 2, hidden=8, memory=memory, parts=(part,), frames=3, algorithm="ppo")
+    model = Ppo(of, Normalizer(64, of.parts, active=True)).policy().model
+    random = np.random.default_rng(0)
+    ours = given(of, noisy=1.0)
+    del ours["observations"]
+    ours["view"] = random.integers(0, 256, (ROWS, 8, 8, 1)).astype(np.float32)
+    ours["frames_in"] = random.integers(0, 256, (ROWS, 128)).astype(np.float32)
+    states = [name for name in ("h_in", "frames_in") if name in ours]
+    theirs = {
+        "obs_0": np.moveaxis(ours["view"] / np.float32(255), -1, 1),
+        "epsilon": ours["epsilon"],
+    }
+    theirs["recurrent_in"] = np.concatenate([ours[name] for name in states], 1)[:, None]
+    expected, found = answers(model, ours), answers(as_mlagents(model), theirs)
+    after = [expected[name.replace("_in", "_out")] for name in states]
+
+    assert found["memory_size"].tolist() == [memory + 128]
+    np.testing.assert_array_equal(found["recurrent_out"][:, 0], np.concatenate(after, 1))
+    np.testing.assert_array_equal(expected["frames_out"][:, 64:], ours["view"].reshape(ROWS, 64))
+    np.testing.assert_allclose(found["value_estimate"], expected["values"], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     import onnx
 
 _VERSION = 3.0  # MLAgents2_0: observations are obs_0, ..., memory an input and an output
-_FEATURES, _NOISE, _MASKS, _BEFORE = "observations", "epsilon", "action_masks", "h_in"
-_ACTIONS, _VALUES, _AFTER = "actions", "values", "h_out"
-_OTHERS = frozenset({_NOISE, _MASKS, _BEFORE})
+_FEATURES, _NOISE, _MASKS = "observations", "epsilon", "action_masks"
+_ACTIONS, _VALUES = "actions", "values"
+_STATES = {"h_in": "h_out", "frames_in": "frames_out"}  # what is remembered, and images before
+_OTHERS = frozenset({_NOISE, _MASKS, *_STATES})
 _BRANCHES = "branches"
 
 
@@ -26,9 +27,10 @@ def as_mlagents(data: bytes) -> bytes:
     Inputs: `obs_0`, and `obs_1` and so on for further parts of a row, with the channels of grids
     and images first, images from 0 to 1, and a channel for each category; `action_masks` and
     `epsilon`, which Unity fills with noise, as they were; and `recurrent_in`, float32, [N, 1,
-    memory]. Outputs: `continuous_actions`, `discrete_actions`, int64, each [N, count], and the same
-    without noise as `deterministic_...`; `recurrent_out`; `value_estimate`; and the constants by
-    which Unity knows a model: `version_number`, `memory_size`, `continuous_action_output_shape` and
+    memory], with what is remembered, and the images before. Outputs: `continuous_actions`,
+    `discrete_actions`, int64, each [N, count], and the same without noise as `deterministic_...`;
+    `recurrent_out`; `value_estimate`; and the constants by which Unity knows a model:
+    `version_number`, `memory_size`, `continuous_action_output_shape` and
     `discrete_action_output_shape`.
 
     Raises ModelRejected for a file with other inputs and outputs than learners of arkml export, and
@@ -42,12 +44,12 @@ def as_mlagents(data: bytes) -> bytes:
     seen = [field.name for field in fields] or [_FEATURES]
     _require_ports(inputs, outputs, seen)
     branches = _branches(model, inputs, outputs)
-    memory = inputs.get(_BEFORE, 0)
-    kept = [_ACTIONS, *(name for name in (_VALUES, _AFTER) if name in outputs)]
+    states = {name: inputs[name] for name in _STATES if name in inputs}
+    kept = [_ACTIONS, *(name for name in (_VALUES, *_STATES.values()) if name in outputs)]
     prune(model, kept)
     form = _Form(model)
     form.constant("version_number", [_VERSION])
-    form.constant("memory_size", [float(memory)])
+    form.constant("memory_size", [float(sum(states.values()))])
     for field in fields:
         form.part(field)
     if not fields:
@@ -56,8 +58,8 @@ def as_mlagents(data: bytes) -> bytes:
         form.keep(_MASKS)
     if _NOISE in inputs:
         form.keep(_NOISE)
-    if memory:
-        form.memory(memory)
+    if states:
+        form.memory(states)
     form.actions(outputs[_ACTIONS] - len(branches), branches)
     if _VALUES in outputs:
         form.output("Identity", [_VALUES], "value_estimate", width=1)
@@ -94,13 +96,14 @@ def _require_ports(
     """
     fits = {*seen} <= inputs.keys() <= {*seen} | _OTHERS and _ACTIONS in outputs
     known = [width for name, width in inputs.items() if name in _OTHERS or name == _FEATURES]
-    wide = [*known, *(outputs.get(name, 1) for name in (_ACTIONS, _VALUES, _AFTER))]
-    if not fits or not all(wide) or inputs.get(_BEFORE) != outputs.get(_AFTER):
+    wide = [*known, *(outputs.get(name, 1) for name in (_ACTIONS, _VALUES, *_STATES.values()))]
+    is_state = (inputs.get(before) == outputs.get(after) for before, after in _STATES.items())
+    if not fits or not all(wide) or not all(is_state):
         names = f"{', '.join(inputs) or 'none'}, and outputs {', '.join(outputs) or 'none'}"
         raise ModelRejected(
             "only policies that a learner of arkml has exported get the form of ML-Agents, with"
-            f" inputs {', '.join(seen)}, {_NOISE}, {_MASKS}, {_BEFORE} and outputs {_ACTIONS},"
-            f" {_VALUES}, {_AFTER}: this one has inputs {names}"
+            f" inputs {', '.join(seen)}, {_NOISE}, {_MASKS}, {', '.join(_STATES)} and outputs"
+            f" {_ACTIONS}, {_VALUES}, {', '.join(_STATES.values())}: this one has inputs {names}"
         )
 
 
@@ -195,13 +198,21 @@ class _Form:
         """Leave an input as it is."""
         self._inputs.append(self._ports[name])
 
-    def memory(self, width: int) -> None:
-        """Have the memory as [N, 1, width], a sequence of one step."""
-        axes = self._weight("axes", [1], "int64")
-        self._before.append(self._node("Squeeze", ["recurrent_in", axes], _BEFORE))
-        self._inputs.append(_port("recurrent_in", 1, width))
-        self._after.append(self._node("Unsqueeze", [_AFTER, axes], "recurrent_out"))
-        self._outputs.append(_port("recurrent_out", 1, width))
+    def memory(self, states: Mapping[str, int]) -> None:
+        """Have all states as [N, 1, width], a sequence of one step. states: widths by name."""
+        from onnx import helper
+
+        axes, widths = (
+            self._weight(name, values, "int64")
+            for name, values in (("axes", [1]), ("widths", list(states.values())))
+        )
+        every, after = self._prefix + "before", self._prefix + "after"
+        self._before.append(self._node("Squeeze", ["recurrent_in", axes], every))
+        self._before.append(helper.make_node("Split", [every, widths], list(states), axis=1))
+        self._inputs.append(_port("recurrent_in", 1, sum(states.values())))
+        self._after.append(self._node("Concat", [_STATES[name] for name in states], after, axis=1))
+        self._after.append(self._node("Unsqueeze", [after, axes], "recurrent_out"))
+        self._outputs.append(_port("recurrent_out", 1, sum(states.values())))
 
     def output(self, kind: str, inputs: Sequence[str], name: str, *, width: int) -> None:
         """Add an output of float32, [N, width]."""

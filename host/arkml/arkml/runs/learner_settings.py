@@ -25,6 +25,7 @@ class LearnerSettings(TypedDict, total=False):
     layers: int
     encoder: Literal["small", "large", "impala"]
     shifts: int
+    frames: int
     memory: int
     alpha: float | Literal["auto"]
     target_entropy: float

@@ -184,6 +184,8 @@ def shaping_settings(settings: Settings) -> dict[str, Any]:
     if settings.parts:
         later |= {"parts": [part.as_json() for part in settings.parts]}
         later |= {"encoder": settings.encoder}
+    if settings.frames > 1:
+        later |= {"frames": settings.frames}
     return {
         "learner": settings.learner,
         "features": settings.features,

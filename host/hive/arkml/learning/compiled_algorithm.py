@@ -145,12 +145,13 @@ class ReplayAlgorithm(CompiledAlgorithm):
             settings.actions,
             gamma=settings.gamma,
             images=settings.images,
+            frames=settings.frames,
             masking=settings.use_terminal_masking,
         )
         self.pace = RateLimiter(settings)
         self._key = random_key(settings)
         self._figures: Any = None
-        widths = settings.features, settings.actions, settings.images
+        widths = settings.numbers, settings.actions, settings.frames * settings.images
         shape = (settings.batch_size, *widths)
         self._block = empty_block(min(MOST_UPDATES, most_batches(*shape)), *shape)
         self._make_updates = self.compiled(

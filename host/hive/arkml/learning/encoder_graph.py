@@ -50,13 +50,17 @@ def seen_row(
 
     Returns:
         The name of what they take, and the shapes of inputs by name: `observations`, or the fields
-        of the parts, which the metadata names, too.
+        of the parts, which the metadata names, too, and with several frames `frames_in`; then
+        there is an output `frames_out` of the same width.
 
     """
     if not views.parts:
         return graph.normalized("observations"), {"observations": features}
     graph.note(PARTS, parts_as_text(views.parts))
+    shapes: dict[str, int | tuple[int, ...]]
     shapes = {field.name: field.shape for field in fields_of(views.parts)}
+    if views.past:
+        shapes["frames_in"] = views.past
     return add_encoders(graph, views, encoders), shapes
 
 
@@ -64,10 +68,11 @@ def add_encoders(graph: PolicyGraph, views: Views, encoders: Sequence[object]) -
     """
     Add what `encoders.encoded` computes, by the weights of `encoder_tensors`.
 
-    Its inputs are the fields of the parts under their names, float32, [N, *shape]. Returns the name
-    of the output: float32, [N, encoded_width].
+    Its inputs are the fields of the parts under their names, float32, [N, *shape], and `frames_in`,
+    if there is a past: the images of the rows before, of which `frames_out` has all but the oldest,
+    and those of the row. Returns the name of the output: float32, [N, encoded_width].
     """
-    plain = {}
+    plain, images = {}, _images(graph, views)
     for field in views.plain:
         flat = graph.node("Flatten", [field.name], axis=1)
         plain[field.start] = _normalized(graph, field, flat)
@@ -78,8 +83,26 @@ def add_encoders(graph: PolicyGraph, views: Views, encoders: Sequence[object]) -
             count = plain[field.start - 1]
             seen.append(_attended(graph, field, encoder, count, beside))
         else:
-            seen.append(_mapped(graph, views, field, encoder))
+            seen.append(_mapped(graph, views, field, encoder, images.get(field.name, field.name)))
     return _joined(graph, seen)
+
+
+def _images(graph: PolicyGraph, views: Views) -> dict[str, str]:
+    """Add the images of all frames, their channels side by side; by the names of their fields."""
+    fields = fields_of(images_of(views.parts))
+    if not views.past:
+        return {field.name: field.name for field in fields}
+    sizes = [field.size for field in fields]
+    before = graph.columns("frames_in", sizes * (views.frames - 1))
+    now = [graph.node("Flatten", [field.name], axis=1) for field in fields]
+    graph.node("Concat", [*before[len(fields) :], *now], "frames_out", axis=1)
+    images = {}
+    for number, field in enumerate(fields):
+        shape = graph.integers(f"{_name(field)}_shape", [0, *field.shape])
+        earlier = before[number :: len(fields)]
+        frames = [graph.node("Reshape", [frame, shape]) for frame in earlier]
+        images[field.name] = graph.node("Concat", [*frames, field.name], axis=3)
+    return images
 
 
 def encoder_tensors(views: Views, encoders: Sequence[object], scaling: Scaling) -> Tensors:
@@ -119,14 +142,23 @@ def _convolution_tensors(name: str, layer: Layer, window: int) -> Tensors:
     return {f"{name}_weight": by_place.transpose(3, 2, 0, 1), f"{name}_bias": layer.bias}
 
 
-def split_rows(views: Views, observations: Floats) -> dict[str, Floats]:
-    """Return the inputs of a policy by name, of observations: float32, [n, F]."""
+def split_rows(views: Views, observations: Floats, past: Floats | None) -> dict[str, Floats]:
+    """Return the inputs of a policy by name. Arguments as of `encoders.columns_of`."""
     if not views.parts:
         return {"observations": observations}
-    return {
+    fields = {
         field.name: observations[:, field.columns].reshape(-1, *field.shape)
         for field in fields_of(views.parts)
     }
+    return fields if past is None else fields | {"frames_in": past}
+
+
+def sample_past(views: Views, count: int) -> Floats | None:
+    """Return images of rows before others, of all values, None where a row is seen alone."""
+    if not views.past:
+        return None
+    drawn = np.random.default_rng(4).integers(0, int(WHITE) + 1, (count, views.past))
+    return drawn.astype(np.float32)
 
 
 def sample_rows(views: Views, numbers: Floats) -> Floats:
@@ -239,15 +271,16 @@ def _attended(
     return graph.node("Div", [total, graph.node("Max", [number, graph.constant("one", 1.0)])])
 
 
-def _mapped(graph: PolicyGraph, views: Views, field: RowField, encoder: object) -> str:
+def _mapped(graph: PolicyGraph, views: Views, field: RowField, encoder: object, values: str) -> str:
+    """Add what is seen of a grid or an image, [N, hidden], whose `values` are so named."""
     name, part = _name(field), field.part
     if part.categories:
         numbers = graph.constant(f"{name}_numbers", np.arange(part.categories, dtype=np.float32))
-        cells = graph.node("Round", [field.name])
+        cells = graph.node("Round", [values])
         cells = graph.node("Unsqueeze", [cells, graph.integers("fourth", [3])])
         values = graph.node("Cast", [graph.node("Equal", [cells, numbers])], to=1)
     else:
-        values = _normalized(graph, field, field.name)
+        values = _normalized(graph, field, values)
     values = graph.node("Transpose", [values], perm=_IMAGE_FIRST)
     if isinstance(encoder, ResidualEncoder):
         values = _blocks_seen(graph, name, encoder, values)

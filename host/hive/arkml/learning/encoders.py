@@ -63,18 +63,19 @@ _PIXELS = {  # those of Mnih et al. 2013 and 2015
 
 class Views(NamedTuple):
     """
-    What encoders see: the parts of a row, and the size of their networks.
+    What encoders see: the parts of a row, the size of their networks, and images at once.
 
     It is an argument of compiled functions that decides what they compute.
     """
 
     parts: tuple[Part, ...] = ()
     size: EncoderSize = "small"
+    frames: int = 1
 
     @classmethod
     def of(cls, settings: Settings) -> Views:
         """Return the views of a run."""
-        return cls(settings.parts, settings.encoder)
+        return cls(settings.parts, settings.encoder, settings.frames)
 
     @property
     def fields(self) -> list[RowField]:
@@ -90,6 +91,11 @@ class Views(NamedTuple):
     def encoded(self) -> list[RowField]:
         """The fields that have an encoder, those of images last."""
         return [field for field in self.fields if field.kind != "vector"]
+
+    @property
+    def past(self) -> int:
+        """The values of the images that are seen beside those of a row, and came before."""
+        return (self.frames - 1) * sum(part.size for part in images_of(self.parts))
 
 
 PLAIN = Views()
@@ -157,10 +163,22 @@ def encoded_width(settings: Settings) -> int:
     return plain + sum(forms[-1].outputs for _, forms in _all_forms(settings))
 
 
-def columns_of(views: Views, observations: Floats) -> tuple[Floats, Floats]:
-    """Return numbers and images, float32, of observations: float32, [n, F]."""
+def columns_of(
+    views: Views, observations: Floats, past: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """
+    Return the columns that `encoded` takes, float32.
+
+    Args:
+        views: The parts of a row.
+        observations: float32, [n, F].
+        past: The images of the `frames` - 1 rows before, the oldest first: float32, [n, past].
+            None where a row is seen alone.
+
+    """
     split = RowSplit(observations.shape[1], views.parts)
-    return split.numbers_of(observations), split.images_of(observations)
+    numbers, images = split.numbers_of(observations), split.images_of(observations)
+    return numbers, images if past is None else np.concatenate([past, images], axis=1)
 
 
 def encoded(
@@ -174,7 +192,7 @@ def encoded(
         views: The parts of a row.
         encoders: The result of `make_encoders`, trained or not.
         features: Normalized, without those of images: float32, [n, F].
-        images: From 0 to 255: of any type, [n, B].
+        images: From 0 to 255, of all frames, the oldest first: of any type, [n, frames * B].
 
     """
     if not views.parts:
@@ -184,14 +202,39 @@ def encoded(
     beside = xp.concatenate(plain, -1) if plain else features[:, :0]
     seen = [beside]
     for field, encoder in zip(views.encoded, encoders, strict=True):
-        column = images if field.kind == "image" else features
-        values = column[:, field.columns].reshape(-1, *field.shape)
+        if field.kind == "image":
+            values = _side_by_side(xp, images.reshape(len(images), views.frames, -1), field)
+        else:
+            values = features[:, field.columns].reshape(-1, *field.shape)
         if field.part.kind == "entities":
             count = features[:, field.start - 1]
             seen.append(_attended(xp, encoder, values, count, beside))
         else:
             seen.append(_mapped(arrays, views, field.part, encoder, values))
     return xp.concatenate(seen, -1)
+
+
+def stacked(xp: Any, images: Any, frames: Any) -> Any:
+    """
+    Return the images that rows see, the oldest first: uint8, [n, frames * B].
+
+    Args:
+        xp: numpy, or jax.numpy.
+        images: The images of rows, each once: uint8, [m, B].
+        frames: The places of these that each row sees, -1 for black ones: [n, frames].
+
+    """
+    seen = images[xp.maximum(frames, 0)]
+    if frames.shape[1] > 1:
+        seen = xp.where((frames < 0)[..., None], xp.uint8(0), seen)
+    return seen.reshape(len(frames), -1)
+
+
+def _side_by_side(xp: Any, images: Any, field: RowField) -> Any:
+    """Return an image of all frames as one, whose channels are those of all of them."""
+    height, width, channels = field.shape
+    values = images[:, :, field.columns].reshape(len(images), -1, height, width, channels)
+    return xp.moveaxis(values, 1, 3).reshape(len(images), height, width, -1)
 
 
 def convolutions(views: Views, part: Part) -> list[Convolution]:
@@ -230,6 +273,8 @@ def _forms(views: Views, field: RowField, plain: int, hidden: int) -> list[_Form
         first = _Form(field.shape[1] + plain, width, HIDDEN_GAIN)
         return [first, *(_Form(width, width, gain) for gain in gains)]
     forms, channels = [], field.part.categories or field.shape[2]
+    if field.kind == "image":
+        channels *= views.frames
     height, width = field.shape[:2]
     if views.size == "impala":
         for filters in block_filters(height, width):

@@ -13,7 +13,7 @@ from arkml.learning.encoders import Views
 
 def shifted(views: Views, shifts: int, images: Any, key: Any) -> Any:
     """
-    Return the images of rows, each moved by a number of its own: [n, B].
+    Return the images of rows, each row's moved by a number of its own: [n, frames * B].
 
     What comes in at an edge is like that edge, as in DrQ (arXiv:2004.13649). Grids and other parts
     stay: the place of a cell means something.
@@ -21,13 +21,14 @@ def shifted(views: Views, shifts: int, images: Any, key: Any) -> Any:
     Args:
         views: The parts of a row.
         shifts: The most pixels, down or up, and right or left.
-        images: Of any type, [n, B].
+        images: Of any type, [n, frames * B].
         key: The random key of the moves: uint32, [2].
 
     """
     moved = []
+    images = images.reshape(len(images), views.frames, -1)
     for number, field in enumerate(fields_of(images_of(views.parts))):
-        each = images[:, field.columns].reshape(-1, *field.shape)
+        each = images[:, :, field.columns].reshape(*images.shape[:2], *field.shape)
         ways = jax.random.randint(
             jax.random.fold_in(key, number), (2, len(each), 1), -shifts, shifts + 1
         )
@@ -35,7 +36,7 @@ def shifted(views: Views, shifts: int, images: Any, key: Any) -> Any:
             jnp.clip(jnp.arange(side) + way, 0, side - 1)
             for side, way in zip(field.shape[:2], ways, strict=True)
         )
-        each = jnp.take_along_axis(each, down[:, :, None, None], 1)
-        each = jnp.take_along_axis(each, across[:, None, :, None], 2)
-        moved.append(each.reshape(len(each), -1))
-    return jnp.concatenate(moved, -1)
+        each = jnp.take_along_axis(each, down[:, None, :, None, None], 2)
+        each = jnp.take_along_axis(each, across[:, None, None, :, None], 3)
+        moved.append(each.reshape(*images.shape[:2], -1))
+    return jnp.concatenate(moved, -1).reshape(len(images), -1)

@@ -18,8 +18,14 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer, PolicyModel
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
-from arkml.learning.encoder_graph import encoder_tensors, sample_rows, seen_row, split_rows
-from arkml.learning.encoders import PLAIN, Views, columns_of, encoded
+from arkml.learning.encoder_graph import (
+    encoder_tensors,
+    sample_past,
+    sample_rows,
+    seen_row,
+    split_rows,
+)
+from arkml.learning.encoders import PLAIN, Views, columns_of, encoded, stacked
 from arkml.learning.maps import NUMPY
 from arkml.learning.networks import RecurrentUnit, answer, doubled, magnitude, mapped, remembered
 from arkml.learning.normalizer import Normalizer, Scaling
@@ -88,11 +94,8 @@ class Heads(NamedTuple):
     memories: Floats
 
 
-ReferenceHeads = Callable[[Floats, Floats], Heads]
-"""
-Computes the outputs of the networks for observations, float32, [n, F], and memories, float32, [n, 2
-* memory].
-"""
+ReferenceHeads = Callable[[Floats, Floats, Floats | None], Heads]
+"""Computes the outputs of the networks, with the arguments of `PpoWeights.heads`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +138,17 @@ class PpoWeights:
         """Number of actions: all continuous ones, and one for each branch."""
         return len(self.log_std) + len(self.branches)
 
-    def heads(self, observations: Floats, memories: Floats) -> Heads:
+    def heads(self, observations: Floats, memories: Floats, past: Floats | None = None) -> Heads:
         """
         Return the outputs of the networks in numpy.
 
-        observations: float32, [n, F]. memories: float32, [n, memory], before these rows.
+        Args:
+            observations: float32, [n, F].
+            memories: What was remembered before these rows: float32, [n, memory].
+            past: The images before, as of `encoders.columns_of`: float32, [n, past].
+
         """
-        inputs = self._seen(observations)
+        inputs = self._seen(observations, past)
         after = memories if self.memory is None else remembered(self.memory, inputs, memories)
         outputs, values = (answer(one, inputs, after) for one in (self.actor, self.critic))
         mean, logits = np.split(outputs, [len(self.log_std)], axis=1)
@@ -165,10 +172,11 @@ class PpoWeights:
         *shape], with the number of entities as NAME_count, [N, 1]; `epsilon`, [N, A], standard
         normal numbers or zeros; with branches `action_masks`, [N, choices of all branches], 1 for a
         choice that is allowed and 0 for any other; and with memory `h_in`, [N, memory], the `h_out`
-        of the agent's row before, zeros where an episode begins. Outputs, float32: `raw_actions`,
-        [N, A], continuous actions mean + deviation * epsilon and then the number of the choice in
-        each branch; `actions`, [N, A], with the continuous ones clipped to [-1, 1]; `values`, [N,
-        1], in the guest's units of reward; and `h_out`.
+        of the agent's row before, zeros where an episode begins; and with several frames
+        `frames_in`, [N, past], the `frames_out` before alike. Outputs, float32: `raw_actions`, [N,
+        A], continuous actions mean + deviation * epsilon and then the number of the choice in each
+        branch; `actions`, [N, A], with the continuous ones clipped to [-1, 1]; `values`, [N, 1], in
+        the guest's units of reward; `h_out`; and `frames_out`.
 
         The choice of a branch is the first whose cumulative probability is above the normal
         distribution function of epsilon, or the likeliest for an epsilon of exactly 0. Only allowed
@@ -198,6 +206,8 @@ class PpoWeights:
             shapes["action_masks"] = sum(branches)
         if self.memory:
             shapes["h_in"] = given["h_out"] = self.memory_size
+        if self.views.past:
+            given["frames_out"] = self.views.past
         return shapes, given
 
     def check(self, model: bytes, reference: ReferenceHeads | None = None) -> None:
@@ -212,10 +222,11 @@ class PpoWeights:
         observations = sample_rows(self.views, observations)
         shape = (len(observations), self.memory_size)
         memories = np.asarray(np.random.default_rng(2).uniform(-1.0, 1.0, shape), np.float32)
-        heads = (reference or self.heads)(observations, memories)
-        exact = self._exact(observations, memories) if self.encoders else heads
-        inputs = split_rows(self.views, observations) | {"epsilon": epsilon}
-        scaled = self._seen(observations)
+        past = sample_past(self.views, len(observations))
+        heads = (reference or self.heads)(observations, memories, past)
+        exact = self._exact(observations, memories, past) if self.encoders else heads
+        inputs = split_rows(self.views, observations, past) | {"epsilon": epsilon}
+        scaled = self._seen(observations, past)
         masks = np.ones((len(observations), sum(self.branches)), np.float32)
         if self.branches:
             masks[2:] = np.random.default_rng(1).random(masks[2:].shape) < 0.5
@@ -244,17 +255,18 @@ class PpoWeights:
             epsilon[:, continuous:],
         )
 
-    def _exact(self, observations: Floats, memories: Floats) -> Heads:
+    def _exact(self, observations: Floats, memories: Floats, past: Floats | None) -> Heads:
         """Return the outputs of the networks in float64, as `heads` does in float32."""
         networks = [list(each) for each in (self.actor, self.critic, self.encoders)]
         actor, critic, encoders = map(tuple, doubled(networks))
         memory = None if self.memory is None else doubled(self.memory)
         exact = replace(self, actor=actor, critic=critic, encoders=encoders, memory=memory)
-        return exact.heads(*doubled([observations, memories]))
+        rows, before = doubled([observations, memories])
+        return exact.heads(rows, before, past)
 
-    def _seen(self, observations: Floats) -> Floats:
-        """Return what the networks take of observations, float32, [n, F]: float32, [n, inputs]."""
-        features, images = columns_of(self.views, observations)
+    def _seen(self, observations: Floats, past: Floats | None) -> Floats:
+        """Return what the networks take: float32, [n, inputs]. Arguments as of `heads`."""
+        features, images = columns_of(self.views, observations, past)
         scaled = self.scaling.features(features)
         seen: Floats = encoded(NUMPY, self.views, self.encoders, scaled, images)
         return seen
@@ -277,10 +289,20 @@ class Actor(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What networks see of n rows: normalized features, float32, [n, F], and images, uint8."""
+    """
+    What networks see of n rows.
+
+    features: float32, [n, F], normalized. images: uint8, [m, B], each once. frames: int64, [n,
+    frames], the places of those that each row sees.
+    """
 
     features: Floats
     images: npt.NDArray[np.uint8]
+    frames: Places
+
+    def columns(self, part: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the features of some rows, and the images that they see."""
+        return self.features[part], stacked(np, self.images, self.frames[part])
 
 
 class Ppo(CompiledAlgorithm):
@@ -341,11 +363,7 @@ class Ppo(CompiledAlgorithm):
             steps=sequence_steps(settings),
         )
         rates = rates_of(settings, self.n_opts, self._rate_share)
-        outcome = self._updated(
-            RolloutRows(*(_padded(column, self.buffer.most) for column in rows)),
-            minibatches,
-            rates,
-        )
+        outcome = self._updated(self._padded_rows(rows), minibatches, rates)
         try:
             self.advance(outcome, len(minibatches))
         except Diverged:
@@ -462,7 +480,7 @@ class Ppo(CompiledAlgorithm):
     def _size(self, settings: Settings) -> None:
         """Take settings, and the shapes of rollouts that follow from them."""
         self._settings = settings
-        fitting = max(1, _CHUNK_NUMBERS // settings.features)
+        fitting = max(1, _CHUNK_NUMBERS // (settings.features * settings.frames))
         self._chunk = min(_CHUNK, fitting, 2 * self.buffer.most)
         per_epoch = count_minibatches(
             self.buffer.most, settings.batch_size, steps=sequence_steps(settings)
@@ -482,10 +500,10 @@ class Ppo(CompiledAlgorithm):
         steps = sequence_steps(settings)
         shape = (self._most_minibatches, settings.batch_size // steps, steps)
         minibatches = np.zeros(shape, np.int32)
-        rows = _empty_rows(settings, self.buffer.most)
+        rows = self._padded_rows(_empty_rows(settings, 1))
         arguments = (state, rows, minibatches, np.int32(0), np.int32(1), rates_of(settings, 0))
         chunk = _empty_rows(settings, self._chunk)
-        views = chunk.features, chunk.images
+        views = chunk.features, stacked(np, chunk.images, chunk.frames)
         evaluated = (state.weights, *views, chunk.actions, chunk.allowed, chunk.memories)
         form, wide = RowForm.of(settings), self._is_wide
         return (
@@ -558,7 +576,7 @@ class Ppo(CompiledAlgorithm):
         settings, scaling = self._settings, self._normalizer.current
         gamma = self.buffer.gamma
         count = len(rollout.following)
-        seen = Sight(scaling.features(rollout.features), rollout.images)
+        seen = Sight(scaling.features(rollout.features), rollout.images, rollout.frames)
         present = Actor(self._weights, scaling)
         others = {}  # the rows of other policies, and what these saw
         for version in np.unique(rollout.versions).tolist():
@@ -567,7 +585,7 @@ class Ppo(CompiledAlgorithm):
                 continue
             acted = np.flatnonzero(rollout.versions == version)
             features = actor.scaling.features(rollout.features[acted])
-            others[version] = acted, Sight(features, rollout.images[acted])
+            others[version] = acted, Sight(features, rollout.images, rollout.frames[acted])
         memories, chains = rollout.memories, None
         if settings.memory:
             chains = Chains.of(rollout.following, len(seen.features))
@@ -594,7 +612,7 @@ class Ppo(CompiledAlgorithm):
         explained = 1.0 - float(advantages.var()) / variance if variance > 0.0 else None
         rows = RolloutRows(
             seen.features[:count],
-            seen.images[:count],
+            seen.images[: len(seen.images) - (len(seen.features) - count)],
             rollout.actions,
             rollout.allowed,
             chooses,
@@ -603,10 +621,12 @@ class Ppo(CompiledAlgorithm):
             returns.astype(np.float32),
             memories[:count],
             np.zeros(count, bool) if chains is None else chains.begins[:count],
+            seen.frames[:count].astype(np.int32),
         )
         if chains is not None:
             order = chains.order[chains.order < count]
-            rows = RolloutRows(*(column[order] for column in rows))
+            images = rows.images
+            rows = RolloutRows(*(column[order] for column in rows))._replace(images=images)
             rows.begins[:: sequence_steps(settings)] = True
         return rows, explained, scale
 
@@ -642,7 +662,7 @@ class Ppo(CompiledAlgorithm):
         shape = (rows, self._settings.memory // 2)
         intake = Intake(*(np.empty(shape, np.float32) for _ in Intake._fields))
         for part in chunks(rows, self._chunk):
-            views = (_padded(column[part], self._chunk) for column in seen)
+            views = (_padded(column, self._chunk) for column in seen.columns(part))
             outcome = self._gates(actor.weights, *views)
             self.at_work()
             for column, each in zip(intake, outcome, strict=True):
@@ -664,7 +684,8 @@ class Ppo(CompiledAlgorithm):
         for part in chunks(rows, self._chunk):
             count = len(log_probs[part])
             columns: Iterable[npt.NDArray[Any]] = (
-                column[part] for column in (*seen, actions, allowed, memories)
+                *seen.columns(part),
+                *(column[part] for column in (actions, allowed, memories)),
             )
             if count < self._chunk or len(actions) < part.stop:
                 columns = (_padded(column, self._chunk) for column in columns)
@@ -672,6 +693,12 @@ class Ppo(CompiledAlgorithm):
             self.at_work()
             log_probs[part], values[part] = (np.asarray(each)[:count] for each in scored)
         return log_probs, values
+
+    def _padded_rows(self, rows: RolloutRows) -> RolloutRows:
+        """Return rows with as many of each column as an update may have."""
+        most, images = self.buffer.most, self.buffer.most + self.buffer.most_past
+        padded = (_padded(column, most) for column in rows._replace(images=rows.images[:0]))
+        return RolloutRows(*padded)._replace(images=_padded(rows.images, images))
 
     def _tagged(self, losses: Any, explained: float | None) -> dict[str, float]:
         tagged = {
@@ -727,6 +754,7 @@ def _empty_rows(settings: Settings, rows: int) -> RolloutRows:
         zeros(rows),
         zeros((rows, settings.memory)),
         np.zeros(rows, bool),
+        np.zeros((rows, settings.frames), np.int32),
     )
 
 

@@ -78,9 +78,11 @@ class RolloutRows(NamedTuple):
     """
     Rows of a rollout, padded to a fixed number.
 
+    In a minibatch `images` are those that each row sees: uint8, [rows, frames * B].
+
     Attributes:
         features: float32, [rows, F], normalized, without those of images.
-        images: uint8, [rows, B].
+        images: Those of the rows, and of others that they see: uint8, [images, B].
         actions: float32, [rows, A], continuous ones unclipped, then the indices of choices.
         allowed: bool, [rows, choices].
         chooses: bool, [rows], True where the agent could act in several ways.
@@ -89,6 +91,8 @@ class RolloutRows(NamedTuple):
         returns: float32, [rows], in units of scaled rewards.
         memories: float32, [rows, memory], what the agents remembered before each row.
         begins: bool, [rows], True where `memories` is not what the row before has left.
+        frames: int32, [rows, frames], the places in `images` of what each row sees, the oldest
+            first, -1 for a black one.
 
     """
 
@@ -102,6 +106,7 @@ class RolloutRows(NamedTuple):
     returns: Any
     memories: Any
     begins: Any
+    frames: Any
 
 
 class Intake(NamedTuple):

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from arkml.learning.algorithm import Layer
-from arkml.learning.encoders import encoded
+from arkml.learning.encoders import encoded, stacked
 from arkml.learning.image_shifts import shifted
 from arkml.learning.jax_maps import JAX
 from arkml.learning.networks import AdamMoments, RecurrentUnit
@@ -62,7 +62,11 @@ def evaluate(
     allowed: Any,
     memories: Any,
 ) -> tuple[Any, Any]:
-    """Return log-probabilities of actions, [n], and values, [n]. Arguments as in RolloutRows."""
+    """
+    Return log-probabilities of actions, [n], and values, [n].
+
+    Arguments as in RolloutRows, of a minibatch.
+    """
     seen = encoded(JAX, form.views, weights.encoders, features, images)
     outputs, values = heads(
         weights, seen, lambda intake: intake.following(*jnp.split(memories, 2, -1))
@@ -106,10 +110,13 @@ def make_updates(
     def make_update(number: Any, state: PpoState) -> tuple[PpoState, PpoLosses, tuple[()]]:
         sequences = minibatches[number].T  # so that the rows of a step lie side by side
         places = sequences.reshape(-1)
-        chosen = RolloutRows(*(column[jnp.maximum(places, 0)] for column in rows))
+        by_row = rows._replace(images=rows.features[:, :0])
+        chosen = RolloutRows(*(column[jnp.maximum(places, 0)] for column in by_row))
         in_sequences = jnp.maximum(sequences, 0)
         chosen = chosen._replace(
-            memories=rows.memories[in_sequences], begins=rows.begins[in_sequences]
+            images=stacked(jnp, rows.images, chosen.frames),
+            memories=rows.memories[in_sequences],
+            begins=rows.begins[in_sequences],
         )
         state, losses = update(form, state, chosen, places >= 0, rates)
         is_last = number >= count - count // epochs

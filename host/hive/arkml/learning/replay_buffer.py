@@ -46,8 +46,8 @@ class BatchBlock(NamedTuple):
         following: Features after the last step: [K, B, F].
         rewards: Discounted sums over the steps: [K, B].
         discounts: Discounts of the return that follows, 0 where the episode terminated: [K, B].
-        images: Values of images before the first step: [K, B, I].
-        following_images: Values of images after the last step: [K, B, I].
+        images: Values of the images seen before the first step: [K, B, I].
+        following_images: Values of those seen after the last step: [K, B, I].
 
     """
 
@@ -78,6 +78,7 @@ class ReplayBuffer:
         actions: The number of actions of a row.
         gamma: The discount of a step.
         images: The number of values of images.
+        frames: How many rows' images are seen at once.
         masking: Whether a Terminal row ends the return.
         available: Returns the bytes of memory that the process can still take.
 
@@ -94,6 +95,7 @@ class ReplayBuffer:
         *,
         gamma: float,
         images: int = 0,
+        frames: int = 1,
         masking: bool = True,
         available: Callable[[], float] = available_memory,
     ) -> None:
@@ -104,11 +106,13 @@ class ReplayBuffer:
         self._capacity = capacity
         self._gamma = gamma
         self._masking = masking
+        self._frames = frames
         try:
             self._features: Floats = lazy_zeros((capacity, features - images), np.float32)
             self._images = lazy_zeros((capacity, images), np.uint8)
             self._actions: Floats = lazy_zeros((capacity, actions), np.float32)
             self._steps = lazy_zeros((capacity,), _STEP)
+            self._before = lazy_zeros((capacity,), np.int64)  # slots of rows one step earlier
             self._sessions = lazy_zeros((capacity,), np.uint32)
             self._hashes = lazy_zeros((capacity,), np.uint64)
             self._demonstrations = RowRegion(max(1, int(capacity * DEMONSTRATION_SHARE)))
@@ -118,7 +122,7 @@ class ReplayBuffer:
                 f"no memory for {capacity:,} rows of {features:,} features ({error}):"
                 " set a smaller memory_max_size"
             ) from error
-        row_bytes = 4 * (features - images + actions) + images + _STEP.itemsize + 4 + 8 + 8
+        row_bytes = 4 * (features - images + actions) + images + _STEP.itemsize + 4 + 8 + 8 + 8
         self._memory = RowMemory(row_bytes, available)
         self._chains = SessionChains(gamma)
         self._listed: dict[RowRegion | None, Slots] = {}
@@ -230,16 +234,24 @@ class ReplayBuffer:
             (self._features, first, block.features),
             (self._features, last, block.following),
             (self._actions, first, block.actions),
-            (self._images, first, block.images),
-            (self._images, last, block.following_images),
         ):
             # Other modes than "raise" write into `out` without a buffer.
             flat = out[:count].reshape(len(first), source.shape[1])
             np.take(source, places, axis=0, out=flat, mode="clip")
+        self._gather_images(first, block.images[:count])
+        self._gather_images(last, block.following_images[:count])
 
     def audit(self) -> HeldRows:
         """Return counts and checksums of the rows held."""
         return HeldRows.of(self._hashes[: self.held], self._sessions[: self.held])
+
+    def _gather_images(self, slots: Slots, out: Any) -> None:
+        """Write the images that rows see, the oldest first: uint8, [k, B, frames * I]."""
+        seen = out.reshape(len(slots), self._frames, self._images.shape[1])
+        for frame in reversed(range(self._frames)):
+            np.take(self._images, slots, axis=0, out=seen[:, frame], mode="clip")
+            seen[slots < 0, frame] = 0
+            slots = np.where(slots < 0, -1, self._before[slots])
 
     def _add(self, chains: TrajectoryIndex, session: int, kind: int, columns: RowColumns) -> Added:
         is_demonstration = kind == RowKind.DEMONSTRATION
@@ -259,7 +271,10 @@ class ReplayBuffer:
             self._hashes[slots] = row_hashes(session, kind, columns)
         previous = extension.previous
         linked = previous >= region.oldest
-        self._steps["next"][region.slots(previous[linked])] = slots[linked]
+        before = region.slots(previous[linked])
+        self._steps["next"][before] = slots[linked]
+        self._before[slots] = -1
+        self._before[slots[linked]] = before
         region.transitions += int(linked.sum())
         return Added(extension.discounted[previous >= 0], extension.episodes)
 
@@ -276,7 +291,9 @@ class ReplayBuffer:
 
     def _release(self, region: RowRegion, count: int) -> Slots:
         slots = region.release(count)
-        region.transitions -= int((self._steps["next"][slots] >= 0).sum())
+        following = self._steps["next"][slots]
+        self._before[following[following >= 0]] = -1
+        region.transitions -= int((following >= 0).sum())
         return slots
 
     def _oldest(self, kind: int) -> int:
@@ -326,9 +343,7 @@ class ReplayBuffer:
         return self._listed[region]
 
 
-def empty_block(
-    batches: int, size: int, features: int, actions: int, images: int = 0
-) -> BatchBlock:
+def empty_block(batches: int, size: int, numbers: int, actions: int, images: int = 0) -> BatchBlock:
     """
     Return zeros for `batches` batches of `size` transitions.
 
@@ -338,12 +353,11 @@ def empty_block(
     Args:
         batches: The number of batches.
         size: The number of transitions of a batch.
-        features: The number of features of a row, those of images among them.
+        numbers: The number of features of a row, without those of images.
         actions: The number of actions of a row.
-        images: The number of values of images.
+        images: The number of values of the images that a row sees.
 
     """
-    numbers = features - images
     widths = ((numbers,), (actions,), (numbers,), (), ())
     columns = [lazy_zeros((batches, size, *width), "<f4") for width in widths]
     seen = [lazy_zeros((batches, size, images), np.uint8) for _ in range(2)]
@@ -351,8 +365,8 @@ def empty_block(
 
 
 def most_batches(
-    size: int, features: int, actions: int, images: int = 0, *, limit: int = BLOCK_BYTES
+    size: int, numbers: int, actions: int, images: int = 0, *, limit: int = BLOCK_BYTES
 ) -> int:
     """Return the number of batches of `size` transitions that fit `limit` bytes, at least 1."""
-    row = 4 * (2 * (features - images) + actions + 2) + 2 * images
+    row = 4 * (2 * numbers + actions + 2) + 2 * images
     return max(1, limit // (size * row))

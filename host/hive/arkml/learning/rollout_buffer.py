@@ -30,6 +30,8 @@ _MOST_MORE = 16_384
 """The most rows that an update takes beyond `rollout_rows`: its program has room for them."""
 
 _LEAST_ROOM = 1_024  # rows
+_LEAST_CHAINS = 64
+_ENDS = (int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED))
 _EPISODES = 100  # at least, over which their lengths are averaged
 _REMEMBERED = 1_000_000  # rows after which an agent that sends none is forgotten
 
@@ -40,7 +42,10 @@ class Rollout(NamedTuple):
 
     Attributes:
         features: float32, [n + m, F], without those of images.
-        images: uint8, [n + m, B].
+        images: Those of the n rows, of h that some of these see beside their own, and of the m:
+            uint8, [n + h + m, B].
+        frames: The places in `images` of all that each row sees, the oldest first, -1 before its
+            chain began: int64, [n + m, frames].
         actions: float32, [n, A].
         allowed: The allowed choices of all branches, side by side: bool, [n, choices].
         versions: The versions of the policies that acted: uint32, [n].
@@ -55,6 +60,7 @@ class Rollout(NamedTuple):
 
     features: Floats
     images: npt.NDArray[np.uint8]
+    frames: Places
     actions: Floats
     allowed: Marks
     versions: npt.NDArray[np.uint32]
@@ -70,7 +76,8 @@ class RolloutBuffer:
 
     A row can be learned from when the row one step later is there, with its reward. With `lag` 1,
     rows of the policy before the newest one are learned from, too; with 0 they are not. Rows of
-    older policies are counted, and not held unless they end a chain.
+    older policies are counted, and not held unless they end a chain, or later rows of it may be
+    seen with their images.
 
     The size of a rollout follows the most agents that have played at a time (`ppo_plan`):
     `settings` are those for `agents`, and `on_plan` is called with them when rows have changed
@@ -134,6 +141,17 @@ class RolloutBuffer:
         return min(_MOST_ROLLOUTS * rows, rows + _MOST_MORE)
 
     @property
+    def most_past(self) -> int:
+        """
+        Largest number of rows that are seen in an update and not learned from.
+
+        Those of a chain are one less than `frames`. If there are more of them, as many chains as it
+        takes are seen as if they began with the rollout.
+        """
+        settings = self.settings
+        return (settings.frames - 1) * max(_LEAST_CHAINS, settings.rollout_rows // 4)
+
+    @property
     def versions(self) -> frozenset[int]:
         """The versions whose rows can be learned from."""
         return frozenset(self._newest | self._before)
@@ -188,7 +206,10 @@ class RolloutBuffer:
         self.rows += len(columns)
         useful = self._useful(kind, columns, first)
         follows = self._follows_useful(extension.previous, first, useful, columns.version)
-        self._append(first, session, kind, columns, useful, useful | follows)
+        kept = useful | follows
+        if self.settings.frames > 1 and kind == RowKind.TRAINING:
+            kept[:] = True
+        self._append(first, session, kind, columns, extension.previous, useful, kept)
         before = self._places(extension.previous[follows])
         self._held["next"][before] = self._places(first + np.flatnonzero(follows))
         self.transitions += len(before)
@@ -212,9 +233,11 @@ class RolloutBuffer:
         following[is_end] = len(places) + np.arange(is_end.sum())
         terminal = held["state"][after] == EpisodeState.TERMINAL
         ends = after[is_end]
+        seen, frames = self._frames(places, ends)
         return Rollout(
             np.concatenate([rows["features"], held["features"][ends]]),
-            np.concatenate([rows["images"], held["images"][ends]]),
+            held["images"][seen],
+            frames,
             rows["action"].copy(),
             rows["allowed"].copy(),
             rows["version"].copy(),
@@ -245,10 +268,10 @@ class RolloutBuffer:
         self.learned_rows = self.rows
         self._follow_episodes()
         held = self._held
-        kept = held["is_useful"] & (held["next"] < 0)
-        kept &= np.isin(held["version"], sorted(self._before))
-        self._room = held[kept]
-        self.held = self._useful_rows = len(self._room)
+        held["is_useful"] &= (held["next"] < 0) & np.isin(held["version"], sorted(self._before))
+        held["next"] = -1
+        self._useful_rows = int(held["is_useful"].sum())
+        self._keep(held["is_useful"])
         self.transitions = 0
 
     def audit(self) -> HeldRows:
@@ -266,6 +289,52 @@ class RolloutBuffer:
         numbers = np.full(len(after), -1)
         numbers[places] = np.arange(len(places))
         return places, numbers[after[places]]
+
+    def _frames(self, places: Places, ends: Places) -> tuple[Places, Places]:
+        """
+        Return the rows whose images a rollout has, by their places, and `Rollout.frames`.
+
+        places: int64, [n], of the rows of an update. ends: int64, [m], of those that follow.
+        """
+        count, held = len(places), np.concatenate([places, ends])
+        frames = [held]
+        for _ in range(self.settings.frames - 1):
+            frames.insert(0, self._before_places(frames[0]))
+        wanted = np.stack(frames, 1)
+        others = np.setdiff1d(wanted[:count, :-1], np.append(places, -1))[: self.most_past]
+        number_of = np.full(self.held + 1, -1)  # the last one is that of no row
+        seen = np.concatenate([places, others])
+        number_of[seen] = np.arange(len(seen))
+        result = number_of[wanted]
+        result[count:, -1] = len(seen) + np.arange(len(ends))
+        return np.concatenate([seen, ends]), result
+
+    def _before_places(self, places: Places) -> Places:
+        """Return the places of the rows one step earlier, -1 for none. places: of rows, or -1."""
+        numbers = np.where(places < 0, -1, self._held["previous"][places])
+        found = np.minimum(self._places(numbers), self.held - 1)
+        return np.where((numbers >= 0) & (self._held["number"][found] == numbers), found, -1)
+
+    def _keep(self, wanted: Marks) -> None:
+        """
+        Drop all rows but these, [held], those next to them, and those that are seen with others.
+
+        These others are the rows that are kept, and the next row of each chain.
+        """
+        held, kept = self._held, wanted.copy()
+        kept[held["next"][wanted & (held["next"] >= 0)]] = True
+        if self.settings.frames > 1:
+            may_go_on = ~np.isin(held["state"], _ENDS) & (held["number"] >= self.rows - _REMEMBERED)
+            kept |= may_go_on & ~np.isin(held["number"], held["previous"])
+            before = np.flatnonzero(kept)
+            for _ in range(self.settings.frames - 1):
+                before = self._before_places(before)
+                before = before[before >= 0]
+                kept[before] = True
+        moved = np.append(np.cumsum(kept) - 1, -1)
+        self._room = held[kept]
+        self._room["next"] = moved[self._room["next"]]
+        self.held = len(self._room)
 
     def _plan(self, agents: int) -> None:
         """Follow the settings for so many agents, if they are more than before."""
@@ -335,6 +404,7 @@ class RolloutBuffer:
         session: int,
         kind: int,
         columns: RowColumns,
+        previous: Places,
         useful: Marks,
         kept: Marks,
     ) -> None:
@@ -342,6 +412,7 @@ class RolloutBuffer:
         columns = columns.take(kept)
         added = self._room[self.held : self.held + len(numbers)]
         added["number"] = numbers
+        added["previous"] = previous[kept]
         added["features"] = columns.features
         added["images"] = columns.images
         added["action"] = columns.action
@@ -368,9 +439,13 @@ class RolloutBuffer:
 
     def _reserve(self, rows: int) -> None:
         """Make room for at least `rows` rows, doubling: each row is copied once on average."""
-        room = len(self._room)
-        if rows <= room:
+        if rows <= len(self._room):
             return
+        if self.settings.frames > 1:  # some were seen with later rows, and will not be again
+            rows -= self.held
+            self._keep(self._held["is_useful"])
+            rows += self.held
+        room = len(self._room)
         try:
             larger = np.zeros(max(rows, 2 * room, _LEAST_ROOM), self._room.dtype)
         except MemoryError as error:
@@ -386,12 +461,14 @@ def _row(settings: Settings) -> np.dtype[Any]:
     """
     Return the type of a row that is held.
 
-    `number` counts the rows added. `is_useful`: it can be learned from once the next row is there.
-    `next` is the place of that row, -1 before.
+    `number` counts the rows added, and `previous` is that of the row one step earlier, -1 for none.
+    `is_useful`: it can be learned from once the next row is there. `next` is the place of that row,
+    -1 before.
     """
     return np.dtype(
         [
             ("number", np.int64),
+            ("previous", np.int64),
             ("next", np.int64),
             ("hash", np.uint64),
             ("session", np.uint32),

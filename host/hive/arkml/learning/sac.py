@@ -13,7 +13,13 @@ from arkml.batches import Floats
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
 from arkml.learning.compiled_algorithm import ReplayAlgorithm
-from arkml.learning.encoder_graph import encoder_tensors, sample_rows, seen_row, split_rows
+from arkml.learning.encoder_graph import (
+    encoder_tensors,
+    sample_past,
+    sample_rows,
+    seen_row,
+    split_rows,
+)
 from arkml.learning.encoders import PLAIN, Views, columns_of, encoded
 from arkml.learning.maps import NUMPY
 from arkml.learning.networks import Network, answer, doubled, magnitude, mapped
@@ -73,16 +79,17 @@ class SacWeights:
         """Return one of the critics."""
         return [Layer(layer.weight[number], layer.bias[number]) for layer in self.critics]
 
-    def act(self, observations: Floats, epsilon: Floats) -> Answer:
+    def act(self, observations: Floats, epsilon: Floats, past: Floats | None = None) -> Answer:
         """
         Answer a batch in numpy.
 
         Args:
             observations: Raw observations: float32, [n, F].
             epsilon: Standard normal numbers, or zeros: float32, [n, A].
+            past: The images before, as of `encoders.columns_of`: float32, [n, past].
 
         """
-        features, images = columns_of(self.views, observations)
+        features, images = columns_of(self.views, observations, past)
         scaled = self.scaling.features(features)
         inputs: Floats = encoded(NUMPY, self.views, self.encoders, scaled, images)
         mean, log_std = np.split(answer(self.actor, inputs), 2, axis=1)
@@ -112,10 +119,10 @@ class SacWeights:
         """
         Add the nodes of the policy, with its scaling.
 
-        Inputs, float32: `observations`, [N, F], or one for each part of a row (`seen_row`), and
-        `epsilon`, [N, A], standard normal numbers or zeros. Outputs, float32: `actions`, [N, A],
-        tanh(mean + deviation * epsilon), and `values`, [N, 1], the lower of the critics' returns
-        for the action without epsilon, in the guest's units of reward.
+        Inputs, float32: `observations`, [N, F], or those of `seen_row`, and `epsilon`, [N, A],
+        standard normal numbers or zeros. Outputs, float32: `actions`, [N, A], tanh(mean + deviation
+        * epsilon), `values`, [N, 1], the lower of the critics' returns for the action without
+        epsilon, in the guest's units of reward, and with several frames `frames_out`.
         """
         inputs, shapes = seen_row(graph, self.views, self.encoders, len(self.scaling.mean))
         hidden = graph.layers(inputs, "actor", last=True)
@@ -127,7 +134,10 @@ class SacWeights:
         pair = graph.node("Concat", [inputs, graph.node("Tanh", [mean])], axis=1)
         critics = [graph.layers(pair, f"critic_{number}") for number in range(CRITICS)]
         graph.values(graph.node("Min", critics))
-        return {**shapes, "epsilon": self.actions}, {"actions": self.actions, "values": 1}
+        given = {"actions": self.actions, "values": 1}
+        if self.views.past:
+            given["frames_out"] = self.views.past
+        return {**shapes, "epsilon": self.actions}, given
 
     def check(self, model: bytes) -> None:
         """
@@ -137,18 +147,20 @@ class SacWeights:
         """
         observations, epsilon = samples(self.scaling, self.actions)
         observations = sample_rows(self.views, observations)
-        expected = self.act(observations, epsilon)
-        exact = self._exact(observations, epsilon) if self.encoders else expected
-        inputs = split_rows(self.views, observations) | {"epsilon": epsilon}
+        past = sample_past(self.views, len(observations))
+        expected = self.act(observations, epsilon, past)
+        exact = self._exact(observations, epsilon, past) if self.encoders else expected
+        inputs = split_rows(self.views, observations, past) | {"epsilon": epsilon}
         actions, values = run(model, inputs, ["actions", "values"])
         require_close("actions", actions, expected.actions, expected.action_scale, exact.actions)
         require_close("values", values, expected.values, expected.value_scale, exact.values)
 
-    def _exact(self, observations: Floats, epsilon: Floats) -> Answer:
+    def _exact(self, observations: Floats, epsilon: Floats, past: Floats | None) -> Answer:
         """Answer a batch in float64, as `act` does in float32."""
         actor, critics, encoders = doubled([self.actor, self.critics, list(self.encoders)])
         exact = replace(self, actor=actor, critics=critics, encoders=encoders)
-        return exact.act(*doubled([observations, epsilon]))
+        rows, noise = doubled([observations, epsilon])
+        return exact.act(rows, noise, past)
 
 
 class Sac(ReplayAlgorithm):

@@ -25,8 +25,12 @@ _RANKS = {"entities": (2, "[most, features]"), "image": (3, "[height, width, cha
 _CELLS = "[height, width]"
 
 _RESERVED = frozenset(
-    ("action_masks", "actions", "epsilon", "h_in", "h_out", "raw_actions", "values")
-)  # names that inputs and outputs of a policy have beside its parts
+    (
+        "action_masks", "actions", "epsilon", "frames_in", "frames_out", "h_in", "h_out",
+        "raw_actions", "values",
+    )
+)  # fmt: skip
+# Names that inputs and outputs of a policy have beside its parts.
 
 PARTS = "parts"
 """The key of the metadata of a policy whose value are its parts as JSON."""

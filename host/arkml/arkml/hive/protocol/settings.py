@@ -56,6 +56,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
             ("throughput"); "auto" decides by the number of agents.
         encoder: The networks by which entities, grids and images are seen.
         shifts: The most pixels by which updates move images, each by chance; 0 for none.
+        frames: How many of an agent's newest images a policy sees at once.
         memory: Numbers that each agent remembers, by PPO.
         alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
         target_entropy: Entropy of the policy that "auto" aims at, in nats for each action.
@@ -85,6 +86,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     layers: Annotated[int, Meta(ge=1, le=8)] = 2
     encoder: EncoderSize = "small"
     shifts: Annotated[int, Meta(ge=0, le=64)] = 0
+    frames: Annotated[int, Meta(ge=1, le=16)] = 1
     memory: Annotated[int, Meta(ge=0, le=1_024, multiple_of=2)] = 0
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
     target_entropy: Annotated[float, Meta(ge=-20.0, le=0.6)] = 0.0
@@ -153,10 +155,15 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
 
         self._check_parts()
 
-        if self.shifts and not any(part.kind == "image" for part in self.parts):
+        if self.shifts and not self.images:
             raise InvalidSettings(
                 f"shifts is {self.shifts}: only images are shifted, and the guest declares none;"
                 " leave it at 0"
+            )
+        if self.frames > 1 and not self.images:
+            raise InvalidSettings(
+                f"frames is {self.frames}: only images are stacked, and the guest declares none;"
+                " leave it at 1"
             )
 
     def _check_parts(self) -> None:
