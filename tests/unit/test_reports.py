@@ -93,7 +93,7 @@ def test_a_page_shows_curves_settings_and_checkpoints(tmp_path):
     write_run(tmp_path, 1, metrics=metrics, best=best, hidden=128, seed=3)
     page, elements = page_of(read(tmp_path))
 
-    assert page.count("<polyline") == 3
+    assert page.count('<path class="line') == 3
     assert {*metrics, "212.5 by evaluation: version 7, 400 updates"} <= set(elements.texts)
     assert re.search(r"<th>hidden</th><td>64</td><td class=\"changed\">128</td>", page)
     assert any(
@@ -188,7 +188,8 @@ def test_a_chart_carries_its_numbers_for_the_script_that_reads_them(tmp_path):
     given = json.loads(re.search(r'application/json">(.*?)</script>', page)[1])
 
     assert given["rows"] == [[0, 20, 40]]
-    assert [chart["title"] for chart in given["charts"]] == ["a", "b"]
+    assert re.findall(r'<figure class="chart" aria-label="(.*?)"', page) == ["a", "b"]
+    assert [chart["edges"] for chart in given["charts"]] == [[0, 40]] * 2
     (line,) = given["charts"][0]["lines"]
     assert line["x"] == 0
     middles = [5 * (math.sin(n / 9 + 1) + math.sin(n / 9 + 2)) + n for n in range(3)]
@@ -201,8 +202,8 @@ def test_groups_beyond_eight_have_dashes(tmp_path):
         write_run(tmp_path, number + 1, metrics=("a",), hidden=16 + number)
     page, _ = page_of(read(tmp_path))
 
-    assert page.count('<polyline class="line c0"') == 1
-    assert page.count('<polyline class="line c0 d1"') == 1
+    assert page.count('<path class="line c0"') == 1
+    assert page.count('<path class="line c0 d1"') == 1
 
 
 def test_names_with_markup_are_text(tmp_path):
@@ -232,7 +233,7 @@ def test_runs_that_differ_in_their_seed_are_a_band_and_others_a_line(tmp_path):
     assert (band.low[:, 1] <= band.line[:, 1]).all()
     assert (band.line[:, 1] <= band.high[:, 1]).all()
     assert line.low is None
-    assert (page.count("<polygon"), page.count("<polyline")) == (1, 2)
+    assert (page.count('<path class="band'), page.count('<path class="line')) == (1, 2)
 
 
 def test_runs_with_another_limit_or_without_evaluations_are_no_band(tmp_path):
@@ -269,10 +270,31 @@ def test_any_finite_values_are_drawn_within_the_chart(tmp_path, values):
     directory = write_run(tmp_path, 1)
     write_curve(directory, values, "eval/mean_reward")
     page, _ = page_of(read(tmp_path))
-    (points,) = re.findall(r"<polyline class=\"line c0\" points=\"([^\"]*)\"", page)
-    places = [float(number) for point in points.split() for number in point.split(",")]
+    (data,) = re.findall(r"<path class=\"line c0\" d=\"([^\"]*)\"", page)
+    places = places_of(data)
 
-    assert all(0 <= place <= 460 for place in places)
+    assert len(places) <= len(values)
+    assert all(58 <= x <= 436 and 30 <= y <= 196 for x, y in places)
+
+
+def places_of(data):
+    """The places of an SVG path: one that is absolute, and steps from there."""
+    numbers = [float(number) for number in re.findall(r"-?(?:\d+\.?\d*|\.\d+)", data)]
+    steps = np.array(numbers).reshape(-1, 2)
+    return np.cumsum(steps, axis=0).tolist()
+
+
+def test_a_line_goes_through_its_points_to_tenths_of_a_pixel(tmp_path):
+    directory, values = write_run(tmp_path, 1), [0.0, 10.0, 2.5, 2.5, -0.04, 7.77]
+    write_curve(directory, values, "eval/mean_reward")
+    page, _ = page_of(read(tmp_path))
+    (data,) = re.findall(r"<path class=\"line c0\" d=\"([^\"]*)\"", page)
+    labels = re.findall(r"<text y=\"([\d.]+)\">(-?\d+)</text>", page)
+    at = {float(text): float(place) for place, text in labels}
+    unit = (at[10.0] - at[0.0]) / 10
+
+    found = [y for _, y in places_of(data)]
+    assert found == pytest.approx([at[0.0] + unit * value for value in values], abs=0.11)
 
 
 def test_a_run_without_metrics_has_a_page(tmp_path):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,16 +52,19 @@ def chart(title: str, about: str, drawings: Sequence[tuple[str, int, Drawing]]) 
     return "".join([*parts, "</svg></div>", f"<figcaption>{safe(about)}</figcaption></figure>"])
 
 
+PLACE = {"left": _LEFT, "right": _RIGHT, "width": _WIDTH}
+"""The edges of all plots and the width of all charts, in pixels, for the script that reads them."""
+
+
 def numbers(
-    title: str, drawings: Sequence[tuple[str, int, Drawing]], rows: dict[tuple[float, ...], int]
+    drawings: Sequence[tuple[str, int, Drawing]], rows: dict[tuple[float, ...], int]
 ) -> dict[str, Any]:
     """
-    Return what a script needs to read a chart: its lines, and the scale of its rows.
+    Return what a script needs to read a chart: its lines, and the rows at its edges.
 
     The rows of a line are a number of `rows`, to which new ones are added.
     """
     xs = _ticks(np.concatenate(_lines(drawings))[:, 0])
-    scale = {"left": _LEFT, "right": _RIGHT, "width": _WIDTH, "low": xs[0], "high": xs[-1]}
     lines = []
     for _, number, one in drawings:
         at = tuple(_short(one.line[:, 0], 12))
@@ -69,7 +74,7 @@ def numbers(
             line["lowest"] = _short(np.interp(one.line[:, 0], one.low[:, 0], one.low[:, 1]))
             line["highest"] = _short(np.interp(one.line[:, 0], one.high[:, 0], one.high[:, 1]))
         lines.append(line)
-    return {"title": harmless(title), "lines": lines, "scale": scale}
+    return {"lines": lines, "edges": _short(np.array([xs[0], xs[-1]]), 12)}
 
 
 def style_of(number: int) -> str:
@@ -108,17 +113,22 @@ def _grid(
     x: tuple[float, float, int, int],
     y: tuple[float, float, int, int],
 ) -> list[str]:
-    """Return the lines and the numbers of both axes."""
-    parts = []
-    for value in ys:
-        at = f"{_at(value, y):.1f}"
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{at}" y2="{at}"/>')
-        parts.append(f'<text class="y" x="{_LEFT - 6}" y="{at}" dy="4">{shown(value)}</text>')
-    for value in xs:
-        at = f"{_at(value, x):.1f}"
-        parts.append(f'<text class="x" x="{at}" y="{_BOTTOM + 16}">{shown(value)}</text>')
-    middle = (_LEFT + _RIGHT) // 2
-    return [*parts, f'<text class="x" x="{middle}" y="{_HEIGHT - 3}">rows</text>']
+    """Return the lines and the numbers of both axes, in few characters: a report has many."""
+    heights = [(_tenths(round(10 * _at(value, y))), shown(value)) for value in ys]
+    places = [(_tenths(round(10 * _at(value, x))), shown(value)) for value in xs]
+    places.append((str((_LEFT + _RIGHT) // 2), "rows"))
+    lines = "".join(f"M{_LEFT} {at}h{_RIGHT - _LEFT}" for at, _ in heights)
+    below = (f' y="{_HEIGHT - _BOTTOM - 19}"' if text == "rows" else "" for _, text in places)
+    return [
+        f'<path class="grid" d="{lines}"/><g class="y" transform="translate({_LEFT - 6} 4)">',
+        *(f'<text y="{at}">{text}</text>' for at, text in heights),
+        f'</g><g class="x" transform="translate(0 {_BOTTOM + 16})">',
+        *(
+            f'<text x="{at}"{lower}>{text}</text>'
+            for (at, text), lower in zip(places, below, strict=True)
+        ),
+        "</g>",
+    ]
 
 
 def _drawn(
@@ -133,10 +143,10 @@ def _drawn(
     parts = [f'<g data-group="{number}">']
     if one.low is not None and one.high is not None:
         around = np.concatenate([one.high, one.low[::-1]])
-        parts.append(f'<polygon class="band {style}" points="{_path(around, x, y)}"/>')
+        parts.append(f'<path class="band {style}" d="{_path(around, x, y)}z"/>')
     parts.append(
-        f'<polyline class="line {style}" points="{_path(one.line, x, y)}">'
-        f"<title>{safe(label)}</title></polyline>"
+        f'<path class="line {style}" d="{_path(one.line, x, y)}">'
+        f"<title>{safe(label)}</title></path>"
     )
     if len(one.line) == 1:
         at_x, at_y = _at(one.line[0, 0], x), _at(one.line[0, 1], y)
@@ -177,4 +187,23 @@ def _at(value: float, scale: tuple[float, float, int, int]) -> float:
 
 
 def _path(line: Doubles, x: tuple[float, float, int, int], y: tuple[float, float, int, int]) -> str:
-    return " ".join(f"{_at(a, x):.1f},{_at(b, y):.1f}" for a, b in line.tolist())
+    """Return a line as the data of an SVG path: steps from its first point, in tenths."""
+    places = [(round(10 * _at(a, x)), round(10 * _at(b, y))) for a, b in line.tolist()]
+    steps = [
+        _joined(_tenths(a - c), _tenths(b - d))
+        for (c, d), (a, b) in pairwise(places)
+        if (a, b) != (c, d)
+    ]
+    begin = f"M{_joined(*map(_tenths, places[0]))}"
+    return begin + (f"l{reduce(_joined, steps)}" if steps else "")
+
+
+def _joined(before: str, after: str) -> str:
+    """Return two numbers of a path, with a space between them where it is needed."""
+    return f"{before}{after}" if after.startswith("-") else f"{before} {after}"
+
+
+def _tenths(count: int) -> str:
+    """Return a number of tenths as SVG takes it in the fewest characters: 12, -3.5, .5."""
+    sign, (whole, rest) = "-" if count < 0 else "", divmod(abs(count), 10)
+    return f"{sign}{whole or ''}.{rest}" if rest else f"{sign}{whole}"

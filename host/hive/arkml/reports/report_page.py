@@ -17,7 +17,7 @@ from arkml.hive.protocol.result_messages import CheckpointInfo
 from arkml.hive.protocol.settings import Settings, rounded
 from arkml.page_scripts.bundle import bundled_script
 from arkml.reports.best_runs import HEADER, summary
-from arkml.reports.charts import chart, numbers, safe, shown, style_of
+from arkml.reports.charts import PLACE, chart, numbers, safe, shown, style_of
 from arkml.reports.groups import Drawing, RunGroup, constant, draw, grouped
 from arkml.reports.metric_texts import description
 from arkml.reports.report_runs import ReportedRun, checkpoint_file
@@ -88,12 +88,13 @@ def make_page(runs: Sequence[ReportedRun], release: str) -> bytes:
 def _data(groups: Sequence[RunGroup], drawn: Mapping[str, Drawings]) -> str:
     """Return the numbers of all charts, as the script reads them; equal rows are there once."""
     rows: dict[tuple[float, ...], int] = {}
-    charts = [numbers(name, drawings, rows) for name, drawings in drawn.items()]
+    charts = [numbers(drawings, rows) for drawings in drawn.values()]
     document = {
         "groups": [
             {"label": harmless(group.label), "color": style_of(number).partition(" ")[0]}
             for number, group in enumerate(groups)
         ],
+        "place": PLACE,
         "rows": list(rows),
         "charts": charts,
     }

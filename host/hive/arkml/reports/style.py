@@ -36,7 +36,7 @@ footer { margin-top: 2rem; }
 .chart text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 .chart .name { font-weight: 600; fill: var(--text); }
 .chart .y { text-anchor: end; } .chart .x { text-anchor: middle; }
-.grid { stroke: var(--grid); }
+.grid { fill: none; stroke: var(--grid); }
 .line { fill: none; stroke: var(--color); stroke-width: 1.6; stroke-linejoin: round; }
 .band { fill: var(--color); fill-opacity: .2; stroke: none; } .dot { fill: var(--color); }
 .c0 { --color: var(--c0); } .c1 { --color: var(--c1); } .c2 { --color: var(--c2); }

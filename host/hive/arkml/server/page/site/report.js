@@ -8,8 +8,9 @@ import { element } from "./shared/dom.js";
 const curves = JSON.parse(document.getElementById("curves").textContent);
 const switchedOff = new Set(); // numbers of groups
 
-/** Read the values of a chart, {lines, scale}, whose scale has pixels and values of both axes. */
-function readChart(figure, { title, lines, scale: { left, right, width, low, high } }) {
+/** Read the values of a chart: its lines, and the rows at the edges of its plot. */
+function readChart(figure, { lines, edges: [low, high] }) {
+  const { left, right, width } = curves.place;
   const area = figure.querySelector(".area");
   const shown = () => lines.filter(({ group }) => !switchedOff.has(group));
   const across = () => area.clientWidth / width;
@@ -25,7 +26,7 @@ function readChart(figure, { title, lines, scale: { left, right, width, low, hig
     },
     zoom: () => {}, // a report shows all that there is
   };
-  const reader = new Readout(area, `values of ${title}`, source);
+  const reader = new Readout(area, `values of ${figure.getAttribute("aria-label")}`, source);
   reader.attach(area);
   reader.bound();
   const pointed = ({ clientX }) => {
