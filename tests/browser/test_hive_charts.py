@@ -178,8 +178,8 @@ def test_what_a_report_draws_is_read_and_switched_off(looks, tmp_path):
     expect(ann.page.get_by_role("figure", name=RETURN)).to_be_visible()
     legend = ann.page.locator(".legend button")
     legend.first.press("Enter")
-    expect(ann.page.locator("svg [data-group='0'] polyline")).to_be_hidden()
-    expect(ann.page.locator("svg [data-group='1'] polyline")).to_be_visible()
+    expect(ann.page.locator("svg [data-group='0'] path.line")).to_be_hidden()
+    expect(ann.page.locator("svg [data-group='1'] path.line")).to_be_visible()
     expect(legend.first).to_have_attribute("aria-pressed", "false")
 
     assert read.startswith("200 rows: ")
@@ -191,5 +191,5 @@ def test_a_report_has_its_curves_without_scripts(looks, tmp_path):
     arkml("report", "--data", tmp_path / "hive", "-o", tmp_path / "report.html")
     ann = looks((tmp_path / "report.html").as_uri(), java_script_enabled=False)
 
-    expect(ann.page.locator("svg polyline.line")).to_be_visible()
+    expect(ann.page.locator("svg path.line")).to_be_visible()
     expect(ann.page.get_by_role("heading", name="Best policies")).to_be_visible()
