@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.benchmarks.watched_runs import KEPT, METRICS, RUNS
+from tests.benchmarks.watched_runs import HELD_OUT, KEPT, METRICS, RUNS
 
 from arkml.hive.protocol.page_messages import GoalReached
 from arkml.hive.protocol.run_origin import RunGoal
@@ -37,6 +37,16 @@ FOUND = {
 }
 """The kinds of findings, in their order; the other runs learn, and none is made about them."""
 
+FOUND_LATER = {
+    "asterix": ["stuck"],  # as good as by chance so far; it learns with ten times the rows
+    "asterix, rate 1, no entropy": ["stuck", "collapsed"],
+    "corridor, rate 0": ["stuck"],
+    "echo of 16 steps, no memory": ["stuck"],
+    "lander, rate 1": ["diverging", "collapsed", "stuck"],
+    "sparse reach": ["stuck"],  # it has found no reward so far
+}
+"""The same of runs on which no threshold was chosen."""
+
 SETTINGS = Settings(3, 1)
 
 
@@ -52,9 +62,9 @@ def found(name, goal=None):
     return [one for sample in samples_of(name) for one in findings.look(sample, settings, goal)]
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [*RUNS, *HELD_OUT])
 def test_real_runs_are_found_to_be_in_trouble_if_they_are(name):
-    assert [one.kind for one in found(name)] == FOUND.get(name, [])
+    assert [one.kind for one in found(name)] == (FOUND | FOUND_LATER).get(name, [])
 
 
 def test_sentences_have_the_figures():
@@ -75,6 +85,8 @@ def test_sentences_have_the_figures():
         ("mountain car by PPO", 0.0, []),
         ("corridor", 2.5, []),
         ("pendulum", -200.0, []),
+        ("point mass", 10.0, ["stuck"]),  # its best are -4
+        ("point mass", -6.0, []),
     ],
 )
 def test_a_run_that_is_better_than_at_first_is_stuck_if_it_stays_far_from_its_goal(
@@ -92,7 +104,7 @@ def test_a_run_that_goes_on_is_not_measured_by_the_first_that_is_seen_of_it():
     assert made == []
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [*RUNS, *HELD_OUT])
 def test_rules_that_are_kept_at_each_report_find_what_they_find_without(name):
     settings, seen, made = Settings.from_json(CURVES[name]["settings"]), Findings().packed(), []
     for sample in samples_of(name):
@@ -154,7 +166,7 @@ def test_critics_that_expect_the_bonus_of_exploring_before_any_reward_do_not_div
 
 
 def test_the_curves_have_what_the_rules_look_at():
-    assert set(CURVES) == set(RUNS)
+    assert set(CURVES) == {*RUNS, *HELD_OUT}
     for run in CURVES.values():
         assert {name for _, values in run["reports"] for name in values} <= METRICS
 
