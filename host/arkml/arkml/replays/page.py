@@ -10,6 +10,9 @@ from arkml.hive.protocol.replay_messages import ReplayDocument
 from arkml.page_scripts import FOLDER
 from arkml.page_scripts.bundle import bundled
 
+NO_ICON = '<link rel="icon" href="data:,">'
+"""An icon of no bytes, without which browsers ask the server for one."""
+
 _STYLES = ("palette.css", "replay_page.css", "agents.css", "replay.css")
 
 
@@ -18,13 +21,14 @@ def page_of(document: ReplayDocument) -> bytes:
     Return a page that shows a document of a replay, with its script, its style and the document.
 
     What a guest wrote is in the document only, packed, and becomes text where it is shown. The
-    Content-Security-Policy permits this script and this style by their hashes, and nothing else.
+    Content-Security-Policy permits this script and this style by their hashes, the icon, and
+    nothing else.
     """
     script = bundled("replay_page.js")
     style = "".join((FOLDER / name).read_text(encoding="utf-8") for name in _STYLES)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}';"
-        " base-uri 'none'; form-action 'none'"
+        " img-src data:; base-uri 'none'; form-action 'none'"
     )
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -32,7 +36,8 @@ def page_of(document: ReplayDocument) -> bytes:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         '<meta name="referrer" content="no-referrer">'
-        f"<title>{html.escape(document.guest)}: replay</title><style>{style}</style></head>"
+        f"<title>{html.escape(document.guest)}: replay</title>{NO_ICON}"
+        f"<style>{style}</style></head>"
         '<body><header><h1 id="guest">Replay</h1><span id="about" class="quiet"></span></header>'
         '<main id="replay"></main><noscript><p>This page needs JavaScript.</p></noscript>'
         f'<script id="document" type="text/plain">{base64.b64encode(document.pack()).decode()}'
