@@ -140,7 +140,7 @@ $(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.tx
 	  --no-deps -r tests/mlagents/originals.txt
 	@touch $@
 
-test-browser: $(READY) $(BROWSER)/.ready $(ONNXRUNTIME_WEB)/.ready ## People use our pages in Debian's Chromium and Firefox, driven by Playwright and puppeteer
+test-browser: $(READY) $(BROWSER)/.ready $(ONNXRUNTIME_WEB)/.ready ## People use our pages in Debian's Chromium and Firefox, driven by Playwright
 	@ARKML_ONNXRUNTIME_WEB=$(abspath $(ONNXRUNTIME_WEB)) $(BROWSER)/bin/python -m pytest -m browser tests/browser
 
 $(BROWSER)/.ready: pyproject.toml constraints.txt $(addprefix tests/browser/,requirements.txt package.json package-lock.json)

@@ -1,36 +1,50 @@
-"""Chromium, driven by Playwright, and real processes of `arkml trials play` for its tests."""
+"""Browsers, in which each test is run, and real processes of `arkml trials play`."""
 
 import functools
 import http.server
 import itertools
-import shutil
 import threading
 
 import pytest
-from playwright.sync_api import sync_playwright
-from tests.browser.people import REPORT, Person
+from tests.browser.browsers import BROWSERS, launched, reason_against
+from tests.browser.people import Person, listen
 from tests.browser.served import GUESTS, playing
 
+LEFT_OUT = pytest.StashKey[dict]()
 
-@pytest.fixture(scope="session")
-def chromium():
-    """One browser for all tests; each person has a context of their own."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.fail("there is no program chromium: install Debian's package of that name")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the tests that one of the browsers cannot be driven through."""
+    left = {}
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        name = parameters.get("browser", "chromium")
+        if reason := reason_against(name, item.originalname, parameters):
+            left[item] = reason
+    items[:] = [item for item in items if item not in left]
+    config.hook.pytest_deselected(items=list(left))
+    config.stash[LEFT_OUT] = {item.nodeid: reason for item, reason in left.items()}
+
+
+def pytest_report_collectionfinish(config):
+    """Say which tests are left out, and why."""
+    return [f"left out: {name}: {reason}" for name, reason in config.stash[LEFT_OUT].items()]
+
+
+@pytest.fixture(scope="session", params=BROWSERS)
+def browser(request):
+    """One browser for all tests, then the other; each person has a context of their own."""
+    with launched(request.param) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
-def person(chromium):
+def person(browser):
     """Opens links as people, who must not have seen an error at the end of the test."""
     people = []
 
     def come(link, name, **options):
-        people.append(Person(chromium, link, name, **options))
+        people.append(Person(browser, link, name, **options))
         return people[-1]
 
     yield come
@@ -52,18 +66,16 @@ def looks(person):
 
 
 @pytest.fixture
-def visited(chromium):
+def visited(browser):
     """Opens pages, which must not complain, nor ask for anything outside of their folders."""
     complaints, contexts = [], []
 
     def visit(address, **options):
-        context = chromium.new_context(**options)
+        context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(30_000)
-        page.add_init_script(REPORT)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        listen(page, complaints.append)
         root = address.rsplit("/", 1)[0]
 
         def require_within(request):

@@ -5,13 +5,13 @@ Two seeds of one game learn, and then one person looks at one of them and anothe
 """
 
 import io
-import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
+from tests.browser.browsers import launched
 from tests.browser.hives import ROOT, serving, training
 from tests.browser.people import Person
 from tests.waiting import eventually
@@ -44,9 +44,7 @@ def main():
         stack.enter_context(other)
         eventually(lambda: len(hive.runs()) == 3 and hive.runs()[0]["rows"] > 1_500, 240)
         ids = [run["id"] for run in hive.runs()]
-        playwright = stack.enter_context(sync_playwright())
-        program = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = stack.enter_context(launched("chromium"))
         looks = {
             "hive_page.png": (f"#runs={ids[1]}", "light"),
             "hive_page_dark.png": (f"#runs={ids[1]},{ids[2]}&smooth=0.5", "dark"),
@@ -63,7 +61,6 @@ def main():
                 person.page.wait_for_selector(".spark polyline[points*=',']")
             take(person.page, name)
             assert person.complaints == []
-        browser.close()
 
 
 if __name__ == "__main__":

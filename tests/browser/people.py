@@ -1,5 +1,7 @@
 """People in front of the page: a browser context each, with what they see and do."""
 
+from pathlib import Path
+
 from playwright.sync_api import expect
 
 PATIENCE = 30_000  # milliseconds
@@ -9,35 +11,72 @@ document.addEventListener("securitypolicyviolation", (event) => {
   console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`);
 });
 """
+SAVES = """() => {
+  document.saves = [];
+  const blobs = new Map();
+  const make = URL.createObjectURL.bind(URL);
+  URL.createObjectURL = (blob) => {
+    const address = make(blob);
+    blobs.set(address, blob);
+    return address;
+  };
+  HTMLAnchorElement.prototype.click = function () {
+    document.saves.push([this.download, blobs.get(this.href)]);
+  };
+}"""
+SAVED = """async () => {
+  const [name, blob] = document.saves[0];
+  return [name, [...new Uint8Array(await blob.arrayBuffer())]];
+}"""
 
 expect.set_options(timeout=PATIENCE)
 
 
+def listen(page, complain):
+    """
+    Call `complain` with what goes wrong in a page, of which it is told before it opens anything.
+
+    That is what it writes to the console as an error or a warning, errors of scripts, requests that
+    its policy forbids, and answers with a status of 400 and more, which Chromium writes to the
+    console and Firefox does not.
+    """
+    page.add_init_script(REPORT)
+
+    def hear(message):
+        if message.type in ("error", "warning"):
+            complain(message.text)
+
+    def look(response):
+        if response.status >= 400:
+            complain(f"{response.url} was answered by {response.status}")
+
+    page.on("console", hear)
+    page.on("pageerror", lambda error: complain(str(error)))
+    page.on("response", look)
+
+
 class Person:
     """
-    Someone who opened a link. `complaints` are errors of the console, of scripts, of the policy.
+    Someone who opened a link. `complaints` are what `listen` hears.
 
     Errors of the network are expected where a test breaks it: `is_cut_off` leaves those out.
     """
 
-    def __init__(self, chromium, link, name, *, part=None, begins=True, **options):
+    def __init__(self, browser, link, name, *, part=None, begins=True, **options):
         self.name = name
         self.complaints = []
         self.is_cut_off = False
-        self.context = chromium.new_context(**options)
+        self.context = browser.new_context(**options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
-        self.page.add_init_script(REPORT)
-        self.page.on("console", self._log)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        listen(self.page, self._complain)
         self.page.goto(link)
         if begins:
             self.begin(part)
 
-    def _log(self, message):
-        is_network = "net::ERR_" in message.text
-        if message.type == "error" and not (self.is_cut_off and is_network):
-            self.complaints.append(message.text)
+    def _complain(self, text):
+        if not (self.is_cut_off and "net::ERR_" in text):
+            self.complaints.append(text)
 
     def begin(self, part=None):
         """Answer the dialog."""
@@ -90,6 +129,24 @@ class Person:
             self.page.keyboard.up(key)
 
 
+def saved(page, button):
+    """
+    Click a button that saves a file; return its name and its bytes.
+
+    Firefox saves no blobs in a context of its own, nor tells of them, so there they are taken where
+    the page hands them to the browser.
+    """
+    if page.context.browser.browser_type.name == "chromium":
+        with page.expect_download() as download:
+            button.click()
+        return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+    page.evaluate(SAVES)
+    button.click()
+    page.wait_for_function("document.saves.length")
+    name, content = page.evaluate(SAVED)
+    return name, bytes(content)
+
+
 def live(person):
     """Wait until the page of a hive has its stream of events."""
     expect(person.page.locator("#state")).to_have_attribute("data-state", "live")
@@ -103,7 +160,7 @@ def log_in(person, token):
 
 
 def asked_to_log_in(person):
-    """Wait for the form, and forget the refusals, which browsers write to the console."""
+    """Wait for the form, and forget the refusals, of which `listen` hears."""
     expect(person.page.locator("#login")).to_be_visible()
     person.complaints.clear()
     return person

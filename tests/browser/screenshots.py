@@ -6,12 +6,11 @@ Two people play hunters by the command of docs/trials.md, one of them in the dar
 
 import io
 import re
-import shutil
 import tempfile
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from tests.browser.browsers import launched
 from tests.browser.people import Person
 from tests.browser.served import ROOT, playing
 
@@ -32,10 +31,8 @@ def take(person, name):
 
 def main():
     """Take the pictures."""
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, launched("chromium") as browser:
         guest, policy = COMMAND.search((ROOT / "docs/trials.md").read_text()).groups()
-        program = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         options = ("--policy", ROOT / policy, "--tick-rate", TICKS)
         with playing(ROOT / guest, Path(folder, "trials"), *options) as served:
             ann = Person(browser, served.play, "Ann", viewport=SIZE).plays("chase_0")
@@ -55,7 +52,6 @@ def main():
             bob.page.keyboard.down("ArrowDown")
             bob.waits(24)
             take(bob, "trials_play_dark.png")
-        browser.close()
 
 
 if __name__ == "__main__":

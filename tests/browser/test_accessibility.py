@@ -27,12 +27,12 @@ def seeds(tmp_path_factory):
 
 
 @pytest.fixture
-def checked(chromium):
+def checked(browser):
     """Opens addresses and returns the barriers there, once what it waits for is there."""
     contexts = []
 
     def check(address, scheme, wait, act=lambda _: None):
-        contexts.append(chromium.new_context(color_scheme=scheme))
+        contexts.append(browser.new_context(color_scheme=scheme))
         page = contexts[-1].new_page()
         prepare(page)
         page.goto(address)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser.people import REPORT
+from tests.browser.people import listen
 from tests.browser.served import GUESTS, playing
 from tests.browser.test_published_page import number_in, runs, until
 
@@ -14,6 +14,7 @@ from arkml.policies.constant import zeros
 
 pytestmark = pytest.mark.browser
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+TURN = 100  # milliseconds of a person, in which the page paints its numbers once
 PAD = """
 window.pad = {connected: true, mapping: "standard", axes: [0, 0, 0, 0], buttons: []};
 navigator.getGamepads = () => [null, window.pad];
@@ -49,19 +50,19 @@ def published(game, folder, *, policy=None, **options):
 
 
 @pytest.fixture
-def opens(chromium, served):
+def opens(browser, served):
     """Opens the published page in a browser of its own, which must not complain."""
     complaints, contexts = [], []
 
     def open_page(*scripts, **options):
-        context = chromium.new_context(**options)
+        context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(30_000)
-        for script in (REPORT, *scripts):
+        listen(page, complaints.append)
+        for script in scripts:
             page.add_init_script(script)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.clock.install()
         page.goto(f"{served}/site/index.html")
         return runs(page)
 
@@ -88,15 +89,21 @@ def score(page, field):
     return None if found is None else float(found[0])
 
 
-def plays(page, act, *, turns=600):
-    """Let `act` act on what the page shows until an episode of mine counts; return its score."""
+def plays(page, act, *, seconds=45):
+    """
+    Let `act` act on what the page shows until an episode of mine counts; return its score.
+
+    The clock of the page stands still while `act` looks and acts, so that a busy machine plays as
+    well as another one.
+    """
     take_over(page)
-    for _ in range(turns):
+    page.clock.pause_at(page.evaluate("Date.now()") + 1_000)
+    for _ in range(seconds * 1_000 // TURN):
         if page.locator(".finish").is_hidden():
             act(observed(page))
         if (counted := score(page, "your last")) is not None:
             return counted
-        page.wait_for_timeout(30)
+        page.clock.run_for(TURN)
     return pytest.fail("no episode has ended")
 
 
@@ -169,7 +176,7 @@ def test_a_corridor_is_run_through_by_a_finger_on_the_plane(tmp_path, opens):
 
     assert plays(page, act) < 20
     finger.lift()
-    page.wait_for_timeout(200)
+    page.clock.run_for(2 * TURN)
     assert all(number_in(page, f".slider:nth-child({place}) output") == 0 for place in (1, 2))
 
 
@@ -181,7 +188,7 @@ def test_a_hare_is_caught_with_a_gamepad(tmp_path, opens):
         size = max(0.1, *map(abs, seen[:2]))
         page.evaluate("(axes) => (window.pad.axes = axes)", [seen[0] / size, -seen[1] / size])
 
-    assert plays(page, act, turns=2_000) >= 2
+    assert plays(page, act) >= 2
     assert score(page, "the policy here") == 0
 
 

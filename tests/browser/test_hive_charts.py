@@ -4,13 +4,12 @@ import io
 import math
 import re
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from PIL import Image
 from playwright.sync_api import expect
 from tests.browser.hives import arkml, serving
-from tests.browser.people import live
+from tests.browser.people import live, saved
 from tests.integration.hive_service import Service, request
 
 from arkml.hive.protocol.reports import SECOND
@@ -123,9 +122,9 @@ def test_a_picture_has_the_chart_and_the_names_of_its_lines(looks, tmp_path):
         ann = live(looks(f"{hive.link}#runs={','.join(runs)}&band=0", color_scheme="light"))
         one = chart(ann, RETURN)
         one.hover()
-        with ann.page.expect_download() as saved:
-            one.get_by_role("button", name="PNG of Return of training").click()
-        image = Image.open(io.BytesIO(Path(saved.value.path()).read_bytes())).convert("RGB")
+        button = one.get_by_role("button", name="PNG of Return of training")
+        _, content = saved(ann.page, button)
+        image = Image.open(io.BytesIO(content)).convert("RGB")
 
     colors = {color for _, color in image.getcolors(1 << 16)}
     assert image.size == (1_000, 530)

@@ -4,14 +4,13 @@ import dataclasses
 import json
 import re
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 from tests.browser.hives import GUESTS, LINK, command, serving, training
 from tests.browser.nginx import behind_nginx
-from tests.browser.people import asked_to_log_in, live, log_in
+from tests.browser.people import asked_to_log_in, live, log_in, saved
 from tests.browser.proxy import Proxy
 from tests.integration.hive_service import Service, request, rows
 from tests.unit.shown_replays import document, submit
@@ -103,10 +102,9 @@ def test_each_figure_is_that_of_the_api(hive, looks, tmp_path):
     gamma = ann.page.locator("[data-section=configuration] tr", has_text="gamma").first
     expect(gamma.locator("td").nth(2)).to_have_text(re.compile(r"^0\.98"))
     rated = ann.page.locator("[data-section=versions] tr", has_text="by evaluation")
-    with ann.page.expect_download() as saved:
-        rated.get_by_role("button", name="Download").click()
+    _, content = saved(ann.page, rated.get_by_role("button", name="Download"))
     best = hive.http.get(f"/runs/{run}/snapshot", params={"which": "best"}).content
-    assert Path(saved.value.path()).read_bytes() == best
+    assert content == best
 
 
 def test_replays_of_evaluated_episodes_are_drawn_beside_the_curve(hive, looks):
@@ -209,9 +207,8 @@ def test_sessions_and_resources_have_charts_that_are_files_too(hive, looks, tmp_
         disk = eventually(lambda: draw(ann, "usage/disk")[0]["y"])
         chart = used.filter(has_text="Disk of the hive")
         chart.hover()
-        with ann.page.expect_download() as saved:
-            chart.get_by_role("button", name="CSV").click()
-    header, first, *_ = Path(saved.value.path()).read_text().splitlines()
+        _, content = saved(ann.page, chart.get_by_role("button", name="CSV"))
+    header, first, *_ = content.decode().splitlines()
 
     assert line["name"] == "session 0 (act)"
     assert header == "chart,title,line,time,value"
@@ -298,15 +295,13 @@ def test_names_of_others_are_only_text(hive, looks):
     assert ann.page.evaluate("document.querySelectorAll('.plot a, .plot b').length") == 0
     chart = ann.page.locator("figure.chart", has_text="bold")
     chart.hover()
-    with ann.page.expect_download() as saved:
-        chart.get_by_role("button", name="CSV").click()
-    assert re.fullmatch(r"[A-Za-z0-9._-]+\.csv", saved.value.suggested_filename)
-    header, first, *_ = Path(saved.value.path()).read_bytes().decode().split("\r\n")
+    name, content = saved(ann.page, chart.get_by_role("button", name="CSV"))
+    assert re.fullmatch(r"[A-Za-z0-9._-]+\.csv", name)
+    header, first, *_ = content.decode().split("\r\n")
     assert header == "run,id,metric,rows,time,value"
     assert '""=1+1' in first
-    with ann.page.expect_download() as saved:
-        chart.get_by_role("button", name="PNG").click()
-    assert Path(saved.value.path()).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    _, content = saved(ann.page, chart.get_by_role("button", name="PNG"))
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_the_page_works_behind_a_prefix_with_tls(looks, tmp_path, unused_tcp_port):

@@ -2,14 +2,13 @@
 
 import json
 import re
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import expect
 from tests.browser.hives import serving
 from tests.browser.many_runs import GAMMAS, make_runs, ten_gammas
-from tests.browser.people import live
+from tests.browser.people import live, saved
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.browser
@@ -193,9 +192,9 @@ def test_returns_are_drawn_against_a_setting_and_ranges_leave_runs_out(hive, loo
     expect(ann.page.get_by_label("highest gamma")).to_be_focused()
     expect(ann.page.locator(".scatter circle")).to_have_count(12)
     expect(ann.page).to_have_url(re.compile("brush=0.98..:gamma|brush=0.98..%3Agamma"))
-    with ann.page.expect_download() as saved:
-        ann.page.locator("[data-section=sweep] .toolbar").get_by_role("button", name="CSV").click()
-    header, *lines = Path(saved.value.path()).read_text().splitlines()
+    bar = ann.page.locator("[data-section=sweep] .toolbar")
+    _, content = saved(ann.page, bar.get_by_role("button", name="CSV"))
+    header, *lines = content.decode().splitlines()
     assert header == "run,id,seed,gamma,best evaluation"
     assert len(lines) == 33
     assert any(line.endswith("0,0.8,100") for line in lines)

@@ -49,9 +49,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def test_a_page_with_the_published_sdk_plays_a_guest_as_all_of_its_actors(
-    chromium, files, tmp_path
-):
+def test_a_page_with_the_published_sdk_plays_a_guest_as_all_of_its_actors(browser, files, tmp_path):
     data, port = tmp_path / "trials", free_port()
     ports = ("--lifecycle-port", 0, "--actor-port", 0, "--actor-web-port", port)
     options = (*ports, "--data", data, "--tick-rate", 0)
@@ -62,7 +60,7 @@ def test_a_page_with_the_published_sdk_plays_a_guest_as_all_of_its_actors(
                 if line.startswith("web: "):
                     break
             pages.given = {"endpoint": f"http://127.0.0.1:{port}", "actions": ACTIONS}
-            page = chromium.new_page()
+            page = browser.new_page()
             page.goto(f"{pages.origin}/original.html")
             result = pages.result.result(PATIENCE)
             page.context.close()

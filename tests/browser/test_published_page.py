@@ -4,7 +4,6 @@ import re
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser.firefox import visit
 from tests.browser.served import GUESTS
 from tests.integration.guest_text import function, i32, module
 from wasmtime import wat2wasm
@@ -72,24 +71,6 @@ def test_two_tabs_play_by_themselves(served, visited):
 
     expect(pages[0].locator("#part")).to_have_text("you play agent 1")
     expect(pages[1].locator("#part")).to_have_text("you watch")
-
-
-@pytest.mark.usefixtures("applet")
-def test_firefox_plays_and_a_person_takes_an_agent_over(served):
-    tick = "Number(document.getElementById('tick').textContent)"
-    part = "document.getElementById('part').textContent"
-    buttons = "[...document.querySelectorAll('#actors button')]"
-    take = f"{buttons}.find((one) => one.textContent === 'Take over').click()"
-    before, after = visit(
-        f"{served}/site/index.html",
-        {"see": f"{tick} > 5"},
-        {"say": part},
-        {"say": take},
-        {"see": f"{tick} > 20"},
-        {"say": part},
-    )[::2]
-
-    assert (before, after) == ("you watch", "you play agent 0")
 
 
 def test_a_page_from_a_disk_plays_as_well(applet, visited):

@@ -5,7 +5,6 @@ import os
 import onnx
 import pytest
 from playwright.sync_api import expect
-from tests.browser.firefox import visit
 from tests.browser.served import GUESTS
 from tests.browser.test_published_page import number_in, runs, until
 
@@ -48,16 +47,6 @@ def test_the_runtime_plays_and_people_take_over(served, visited):
     until(page, lambda: 0 < number_in(page, "#tick") < 60)
 
 
-@pytest.mark.usefixtures("turning")
-def test_firefox_runs_it_as_well(served):
-    position = "Math.abs(parseFloat(document.querySelector('#values output').textContent))"
-    visit(
-        f"{served}/site/index.html",
-        {"see": "Number(document.getElementById('tick').textContent) > 100"},
-        {"see": f"{position} < 0.5"},
-    )
-
-
 def test_its_size_is_said(turning):
     assert turning.runtime_bytes == sum(
         size for name, size in turning.files.items() if name.startswith("ort")
@@ -66,8 +55,8 @@ def test_its_size_is_said(turning):
 
 
 @pytest.mark.usefixtures("turning")
-def test_a_browser_that_cannot_wait_says_so(served, chromium):
-    page = chromium.new_page()
+def test_a_browser_that_cannot_wait_says_so(served, browser):
+    page = browser.new_page()
     page.add_init_script("delete WebAssembly.Suspending")
     page.goto(f"{served}/site/index.html")
 
@@ -75,18 +64,18 @@ def test_a_browser_that_cannot_wait_says_so(served, chromium):
     page.close()
 
 
-def test_a_page_from_a_disk_says_what_it_needs(turning, chromium):
-    page = chromium.new_page()
+def test_a_page_from_a_disk_says_what_it_needs(turning, browser):
+    page = browser.new_page()
     page.goto((turning.folder / "index.html").as_uri())
 
     expect(page.locator("#notice")).to_contain_text("browsers load that from servers only")
     page.close()
 
 
-def test_an_altered_model_is_refused(served, chromium, turning):
+def test_an_altered_model_is_refused(served, browser, turning):
     path = turning.folder / "policy.onnx"
     path.write_bytes(path.read_bytes().replace(b"Atan", b"Asin"))
-    page = chromium.new_page()
+    page = browser.new_page()
     page.goto(f"{served}/site/index.html")
 
     expect(page.locator("#notice")).to_contain_text("policy.onnx was altered on its way here")

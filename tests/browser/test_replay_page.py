@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from tests.browser.people import listen
 from tests.browser.served import GUESTS
 from tests.integration.guest_text import LOG, data, function, i32, logging_of, module
 
@@ -37,16 +38,15 @@ TRAPPING = module(
 
 
 @pytest.fixture
-def opened(chromium, tmp_path):
+def opened(browser, tmp_path):
     """Opens the page of a document, which must not have complained at the end of the test."""
-    complaints, context = [], chromium.new_context()
+    complaints, context = [], browser.new_context()
 
     def open_page(document):
         path = tmp_path / "replay.html"
         path.write_bytes(page_of(document))
         page = context.new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text))
+        listen(page, complaints.append)
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
         page.goto(path.as_uri())
         expect(page.locator(".present strong")).not_to_be_empty()
