@@ -9,6 +9,7 @@ from tests.integration.guest_text import ACTOR, ROOT, data, function, i32, modul
 from arkml import Reloaded
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import (
+    EntryPointMissing,
     GuestTrap,
     InstanceLimitExceeded,
     LinkError,
@@ -34,6 +35,13 @@ def counting(step, extra="", text=b"orc"):
         function("sum", "(i32.load (i32.const 0))", result="i32"),
         function("frames", "(global.get $frames)", result="i32"),
     )
+
+
+STARTS_TO_FAIL = module(
+    "(func $begin unreachable) (start $begin)",
+    function("ark_applet_update", ""),
+    function("sum", i32(0), result="i32"),
+)
 
 
 def failing_from(frame):
@@ -116,7 +124,7 @@ def test_the_guests_own_functions_hand_the_state_over(host):
     [
         (b"\0asm no module", ModuleRejected),
         (module(imports=['(import "env" "gone" (func))']), LinkError),
-        (module("(func $begin unreachable) (start $begin)"), GuestTrap),
+        (STARTS_TO_FAIL, GuestTrap),
     ],
 )
 def test_a_module_that_is_refused_leaves_the_guest_alone(host, bad, error):
@@ -224,7 +232,7 @@ def test_a_fleet_that_began_anew_goes_on_and_goes_back(host):
 def test_a_fleet_whose_module_is_refused_stays(host):
     fleet = host.fleet(counting(1), 3)
     fleet.update()
-    for bad in (b"nothing", module("(func $begin unreachable) (start $begin)")):
+    for bad in (b"nothing", STARTS_TO_FAIL):
         with pytest.raises((ModuleRejected, GuestTrap)):
             fleet.reload(bad)
         assert fleet.update() == {}
@@ -315,3 +323,67 @@ def test_a_real_guest_of_c_is_its_own_next_version(host):
     assert bytes(updated(guest, 5).snapshot().state.wasm.memory) == bytes(
         updated(twin, 5).snapshot().state.wasm.memory
     )
+
+
+def speaking(*functions, place="i32"):
+    """An applet with a number that the host may read, and other functions."""
+    return module(
+        f'(global (export "number") {place} ({place}.const 64))',
+        "(func $ark_initialize)",
+        function("ark_applet_update", f"(i32.store {i32(64)} {i32(7)})"),
+        *functions,
+    )
+
+
+HIT = function("hit", "", "(param i32)")
+
+
+@pytest.mark.parametrize(
+    ("rebuilt", "said"),
+    [
+        (speaking(), r"exports no hit: the guest was called by hit \(i32\) -> \(\)"),
+        (speaking(function("hit", "", "(param i32 i32)")), r"exports hit \(i32 i32\) -> \(\): the"),
+        (module(HIT), "exports no ark_applet_update"),
+    ],
+)
+def test_a_module_without_a_function_by_which_guests_were_called_is_refused(host, rebuilt, said):
+    one = host.load(speaking(HIT))
+    with host.fleet(speaking(HIT), 3) as fleet:
+        for _ in range(3):
+            one.update()
+            fleet.update()  # in the loop of frames, which has no entry of its own
+            one.call("hit", 1)
+            fleet.call("hit", 1)
+            fleet.update()
+        for each in (one, fleet):
+            with pytest.raises(EntryPointMissing, match=said):
+                each.reload(rebuilt)
+        one.call("hit", 1)
+        assert fleet.update() == fleet.call("hit", 1).failures == {}
+
+
+def test_a_fleet_in_its_loop_of_frames_is_not_reloaded_without_them(host):
+    with host.fleet(speaking(HIT), 3) as fleet:
+        updated(fleet, 3)
+        with pytest.raises(EntryPointMissing, match="no ark_applet_update"):
+            fleet.reload(module(HIT))
+        assert fleet.update() == {}
+
+
+def test_a_module_without_an_address_that_is_read_is_refused(host):
+    with host.fleet(speaking(), 2) as fleet:
+        updated(fleet, 1)
+        assert fleet.read("number", "i4").tolist() == [7, 7]
+        with pytest.raises(EntryPointMissing, match=r"no address 'number' \(global i64\)"):
+            fleet.reload(speaking(place="i64"))
+        assert fleet.read("number", "i4").tolist() == [7, 7]
+
+
+def test_a_module_may_lack_what_only_prepares_a_guest(host):
+    before = persisting(1)
+    guest = updated(host.load(before), 1)
+    assert guest.reload(persisting(2)) is Reloaded.HANDED_OVER
+    assert updated(guest, 12).reload(counting(1)) is Reloaded.ANEW
+    other = host.load(module(HIT, function("ark_initialize", "")))
+    other.initialize()
+    assert other.reload(module(HIT)) is Reloaded.ANEW

@@ -79,6 +79,7 @@ def test_a_rebuilt_guest_trains_on_and_one_that_does_not_fit_is_not_taken(tmp_pa
             (kept, f"reloaded {hashlib.sha256(kept).hexdigest()[:12]} in"),
             (BROKEN, "not reloaded, the module before goes on"),
             (anew, "its state begins anew"),
+            (module(), "not reloaded, the module before goes on: npc.wasm exports no ark_appl"),
             (OTHER_RUN, "it starts the run 'hard_pendulum', and this training is of 'pendulum'"),
         ],
         instances,

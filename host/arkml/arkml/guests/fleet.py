@@ -453,7 +453,8 @@ class Fleet(Sealed, Unique, Closing):
             How the states came along; ANEW if that differs between guests.
 
         Raises:
-            ModuleError: The module is refused; nothing has changed.
+            ModuleError: The module is refused, or lacks an export by which guests were called, read
+                or written; nothing has changed.
             GuestError: The new module failed in a guest; all guests go on with the one before.
             GuestBusy: The fleet is in a call.
             UsageError: The fleet is closed, or an environment's.
@@ -466,6 +467,7 @@ class Fleet(Sealed, Unique, Closing):
             module = living[0].compile_for_reload(source) if living else self._module
             for guest in living:
                 guest.compile_for_reload(module)  # raises what refuses it, before any changes
+            FleetMemory(module).require(self._memory)
             with collector_paused():
                 if self._keep_states(living, module):
                     ways.add(Reloaded.KEPT)

@@ -67,15 +67,8 @@ class FleetMemory:
         Raises EntryPointMissing if the export is neither such a function nor a global i32.
         """
         name = target.name
-        kind = self._exports.get(name) if isinstance(name, str) else None
-        if isinstance(kind, GlobalType) and kind.value == "i32":
+        if isinstance(self._address_of(name), GlobalType):
             return []
-        if kind != _ADDRESS:
-            found = "no such export" if kind is None else str(kind)
-            raise EntryPointMissing(
-                f"{self._name} has no address {cut_repr(name)} ({found}): export a function"
-                " () -> (i32) that returns it, or a global i32"
-            )
         if self._lost != (lost := target.lost()):
             self._lost = lost
             self._addresses.clear()  # a guest may have another state, in which it lies elsewhere
@@ -91,6 +84,22 @@ class FleetMemory:
         if not indices:
             self._located.add((name, target.only))
         return indices
+
+    def require(self, used: FleetMemory) -> None:
+        """Raise EntryPointMissing unless the module has the addresses that another one's use."""
+        for name, *_ in used._plans:
+            self._address_of(name)
+
+    def _address_of(self, name: str) -> FunctionType | GlobalType:
+        """Return the type of an export that is an address. Raises EntryPointMissing."""
+        kind = self._exports.get(name) if isinstance(name, str) else None
+        if kind == _ADDRESS or (isinstance(kind, GlobalType) and kind.value == "i32"):
+            return kind
+        found = "no such export" if kind is None else str(kind)
+        raise EntryPointMissing(
+            f"{self._name} has no address {cut_repr(name)} ({found}): export a function"
+            " () -> (i32) that returns it, or a global i32"
+        )
 
     def note(self, target: Target, indices: Sequence[int], values: Sequence[int | None]) -> None:
         """Keep what the function of these guests returned, None for one that failed."""

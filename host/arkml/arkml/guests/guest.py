@@ -27,7 +27,7 @@ from arkml.errors import (
 from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.instance import InstanceState, StartupProgress
-from arkml.guests.reloading import Reloaded, ReloadTrial, Remake, way_of
+from arkml.guests.reloading import Reloaded, ReloadTrial, Remake, require_called, way_of
 from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot, require_same_module
 from arkml.limits import RUN_SECONDS, Budget, start_budget
 from arkml.runtime.account import Usage
@@ -379,7 +379,8 @@ class Guest(Sealed, Unique, Closing):
             How the state came along.
 
         Raises:
-            ModuleError: The module is refused; nothing has changed.
+            ModuleError: The module is refused, or lacks a function by which the guest was called;
+                nothing has changed.
             GuestError: Its initializers failed, or it did not take the state; nothing has changed.
             GuestBusy: The guest is in a call.
             UsageError: The guest is an environment's or a trial's: these make new guests.
@@ -403,7 +404,9 @@ class Guest(Sealed, Unique, Closing):
         """Return the module of a source. Raises ModuleError, and UsageError as `reload`."""
         if self._remake is None:
             raise UsageError(f"{self.name} is not the embedder's own: it cannot be reloaded")
-        return self._remake.compile(source)
+        after = self._remake.compile(source)
+        require_called(self.module, after, self._instance.sandbox.used - helpers(self.module))
+        return after
 
     def _require_loadable(self, state: InstanceState) -> None:
         """Raise StateRefused, GuestBusy or GuestFailed unless the guest can have a state."""
@@ -697,6 +700,11 @@ def initializers(module: CompiledModule) -> list[str]:
     """Return the functions that a new instance runs first, in order, such as `_initialize`."""
     names = [name for name in INITIALIZERS if name in module.functions]
     return [*module.info.startup.functions, *names]
+
+
+def helpers(module: CompiledModule) -> frozenset[str]:
+    """Return the functions whose calls prepare a guest, or another call, and are no frames."""
+    return frozenset((*initializers(module), SEED_EXPORT, "ark_alloc", "ark_free"))
 
 
 def seeded_initializers(module: CompiledModule, function: str) -> list[str]:

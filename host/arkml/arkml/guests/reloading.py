@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+from arkml.errors import EntryPointMissing
 from arkml.guests.call_loop import CallLoop
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.binary import SectionId
@@ -75,6 +76,23 @@ def way_of(before: CompiledModule, after: CompiledModule) -> Reloaded:
     if _hands_over(before) and _hands_over(after):
         return Reloaded.HANDED_OVER
     return Reloaded.KEPT if have_one_layout(before, after) else Reloaded.ANEW
+
+
+def require_called(before: CompiledModule, after: CompiledModule, names: Iterable[str]) -> None:
+    """
+    Raise EntryPointMissing if a module lacks functions by which a guest was called before.
+
+    It may lack those that give and take the state.
+    """
+    for name in names:
+        kind, found = before.functions.get(name), after.functions.get(name)
+        if kind is None or name in _TYPES or found == kind:
+            continue
+        has = f"{name} {found}" if found else f"no {name}"
+        raise EntryPointMissing(
+            f"{after.name} exports {has}: the guest was called by {name} {kind}, which a module"
+            " that takes over has to have"
+        )
 
 
 def have_one_layout(before: CompiledModule, after: CompiledModule) -> bool:

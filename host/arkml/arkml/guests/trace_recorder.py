@@ -18,7 +18,7 @@ from arkml.base.release import RELEASE
 from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.errors import GuestError, GuestExit, GuestTrap, UsageError
 from arkml.guests.call_loop import CallLoop
-from arkml.guests.guest import SEED_EXPORT, initializers
+from arkml.guests.guest import helpers
 from arkml.guests.instance import Instance
 from arkml.guests.trace_events import (
     Asked,
@@ -626,11 +626,6 @@ class TracedLoop(CallLoop):
         """Fail the guest as `CallLoop` does, and record the error."""
         super().fail(error)
         self._recorder.failed(self.instance.failure)
-
-
-def helpers(module: CompiledModule) -> frozenset[str]:
-    """Return the functions whose calls prepare a guest, or another call, and are no frames."""
-    return frozenset((*initializers(module), SEED_EXPORT, "ark_alloc", "ark_free"))
 
 
 def _plain(number: Number) -> int | float:

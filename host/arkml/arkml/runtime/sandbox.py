@@ -177,6 +177,11 @@ class Sandbox:
             self._loop = loop
         return loop if loop is not None and loop.name == name else None
 
+    @property
+    def used(self) -> set[str]:
+        """The names of the exported functions in use, also that of the loop."""
+        return {*self.entries} if self._loop is None else {*self.entries, self._loop.name}
+
     def _looped(self, name: str) -> Any:
         """Let the shim's loop call the exported function `name`, and return the loop."""
         entry = self.entries.get(name)
