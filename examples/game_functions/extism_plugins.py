@@ -175,9 +175,16 @@ class Plugin(AbstractContextManager["Plugin"]):
             raise
 
     def call(self, function: str, data: bytes = b"") -> bytes:
-        """Call a function of the plug-in. Raises PluginError if it says that it failed."""
+        """
+        Call a function of the plug-in. Raises PluginError if it says that it failed.
+
+        One that is a program, as Go makes them, has "_start", which can be called once.
+        """
         self._kernel._begin(data)
-        status = self.guest.call(function)
+        try:
+            status = self.guest.call(function)
+        except arkml.GuestExit as ended:
+            status = ended.status
         if status or self._kernel._error:
             raise PluginError(self._kernel._error.decode() or f"{function} returned {status}")
         return self._kernel._read(*self._kernel._output)

@@ -198,3 +198,23 @@ def test_what_a_plugin_may_not_do_ends_it(make_plugin, function, text):
 def test_a_plugin_without_the_functions_of_its_game_is_refused(extism):
     with pytest.raises(arkml.LinkError, match=r"extism:host/user\.shout"):
         extism.Plugin(str(PLUGIN))
+
+
+@pytest.mark.parametrize(("status", "text"), [(0, None), (3, "_start returned 3")])
+def test_a_plugin_that_is_a_program_is_started(extism, tmp_path, status, text):
+    program = tmp_path / "program.wat"
+    program.write_text(f"""(module
+      (import "extism:host/env" "input_offset" (func $at (result i64)))
+      (import "extism:host/env" "input_length" (func $length (result i64)))
+      (import "extism:host/env" "output_set" (func $set (param i64 i64)))
+      (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+      (memory (export "memory") 1)
+      (func (export "_start")
+        (call $set (call $at) (call $length)) (call $exit (i32.const {status}))))""")
+
+    with extism.Plugin(str(program)) as plugin:
+        if text is None:
+            assert plugin.call("_start", b"ben") == b"ben"
+        else:
+            with pytest.raises(extism.PluginError, match=text):
+                plugin.call("_start", b"ben")
