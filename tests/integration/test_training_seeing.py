@@ -70,6 +70,13 @@ def test_images_are_shifted_in_a_training(tmp_path):
     assert result.updates > 0
 
 
+def test_the_log_of_rows_with_images_is_compressed(tmp_path):
+    result = trained(tmp_path, GALLERY)
+    taken = sum(path.stat().st_size for path in tmp_path.glob("hive/runs/*/rows/*.rows"))
+
+    assert 0 < taken < 64 * 64 * 3 * result.rows / 10
+
+
 @pytest.mark.parametrize("memory", [0, 4])
 def test_a_policy_sees_several_frames_and_a_training_of_them_goes_on(tmp_path, memory):
     settings = {"frames": 4, "memory": memory}

@@ -44,6 +44,7 @@ OWNERS = {
         "arkml.guests.trace_events",
         "arkml.guests.trace_files",
     ),
+    "zstandard": ("arkml.hive.protocol.segments",),
     "typer": (
         "arkml.cli",
         "arkml.envs.llapi.command",

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 from arkml.base.files import lock_file
 from arkml.errors import HiveError
 from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.rows import Header, RowColumns, encode, parse_header
-from arkml.hive.protocol.segments import Place, frame, read_records, segment_name
+from arkml.hive.protocol.segments import Place, frame, read_record, read_records, segment_name
 from arkml.hive.protocol.settings import Settings
 from arkml.server.hive_files import inside
 from arkml.server.log import SessionCounts
@@ -69,6 +70,106 @@ def test_a_log_that_was_never_closed_knows_everything_it_took(tmp_path):
     assert again.counts == {0: SessionCounts(2, 7, 0, 0), 3: SessionCounts(1, 5, 0, 4)}
     assert again.end == log.end
     log.close()
+
+
+IMAGES = 48
+
+
+def images(seq, noisy=False):
+    """A body of rows whose images are of one color, or of no two alike."""
+    columns = RowColumns.empty(10, 3 + IMAGES, 2, images=IMAGES)
+    columns.step[:], columns.images[:] = seq, seq
+    if noisy:
+        random = np.random.default_rng(seq)
+        for column in columns.arrays()[:8]:
+            bytes_ = random.integers(0, 256, column.nbytes, np.uint8)
+            column[...] = bytes_.view(column.dtype).reshape(column.shape)
+    return encode(columns, seq=seq)
+
+
+def compressed(directory, *bodies, compress=True):
+    """The segment of a log that has these bodies, and where each of them begins."""
+    log = open_log(directory, keep=1_000_000, segment=SEGMENT, compress=compress)
+    begins = []
+    for data in bodies:
+        begins.append(log.end.offset)
+        log.append(data, 0, parse_header(data), 0)
+    log.close()
+    return directory / segment_name(log.end.segment), [*begins, log.end.offset]
+
+
+def test_rows_are_compressed_where_that_makes_them_smaller(tmp_path):
+    bodies = [images(1), images(2), images(3, noisy=True)]
+    _, plain = compressed(tmp_path / "plain", *bodies, compress=False)
+    _, small = compressed(tmp_path / "small", *bodies)
+
+    for before, after in zip(records(tmp_path / "plain"), records(tmp_path / "small"), strict=True):
+        assert before.header == after.header
+        for one, other in zip(before.columns.arrays(), after.columns.arrays(), strict=True):
+            assert one.tobytes() == other.tobytes()
+    assert 3 * small[2] < plain[2]
+    assert small[3] - small[2] == plain[3] - plain[2]
+
+
+def test_a_log_goes_on_whether_its_rows_were_compressed_or_not(tmp_path):
+    compressed(tmp_path, images(1), compress=False)
+    compressed(tmp_path, images(2))
+    compressed(tmp_path, images(3), compress=False)
+
+    assert [record.header.seq for record in records(tmp_path)] == [1, 2, 3]
+    assert opened(tmp_path).counts == {0: SessionCounts(3, 30)}
+
+
+@pytest.mark.parametrize("places", [[0], [20], [36], [98], [101], [120], [0, 40], [0, 98]])
+def test_a_damaged_record_that_is_compressed_is_skipped(tmp_path, places):
+    """Of the prefix, the header behind it, the stored size, and the columns."""
+    path, begins = compressed(tmp_path, *map(images, (1, 2, 3)))
+    data = bytearray(path.read_bytes())
+    for place in places:
+        data[begins[1] + place] ^= 0x55
+    path.write_bytes(data)
+
+    assert [record.header.seq for record in records(tmp_path)] == [1, 3]
+
+
+def test_a_compressed_record_that_is_damaged_anywhere_takes_no_other_with_it(tmp_path):
+    path, begins = compressed(tmp_path, *map(images, (1, 2, 3)))
+    whole, changed = path.read_bytes(), 0
+    for place in range(begins[1], begins[2]):
+        data = bytearray(whole)
+        data[place] ^= 0x55
+        view = memoryview(bytes(data))
+        found = [record.header.seq for record in read_records(view, 0, len(view))]
+        assert found in ([1, 3], [1, 2, 3])
+        changed += len(found) == 2
+
+    assert changed == begins[2] - begins[1] - 4  # all but the padding of the prefix
+
+
+@pytest.mark.parametrize("size", [1, -1, 1 << 40])
+def test_columns_that_would_be_of_another_size_are_not_decompressed(size):
+    body = images(1)
+    columns = memoryview(body)[64:]
+    claimed = bytes(len(columns) + size) if size < 1 << 40 else bytes(1 << 20)
+    other = zstandard.ZstdCompressor().compress(claimed)
+    if size == 1 << 40:  # a frame that says what it has not
+        other = b"\x28\xb5\x2f\xfd\xe0" + size.to_bytes(8, "little") + other[9:]
+    head = b"AKZ1" + body[4:64] + len(other).to_bytes(4, "little")
+    record = recorded(head + other)
+    taken = recorded(head[:64] + _stored(columns))
+
+    assert read_record(memoryview(taken), 0) is not None
+    assert read_record(memoryview(record), 0) is None
+
+
+def recorded(stored):
+    """Bytes as a record, as if they were a body."""
+    return frame(stored, session=0, first=0)
+
+
+def _stored(columns):
+    data = zstandard.ZstdCompressor().compress(columns)
+    return len(data).to_bytes(4, "little") + data
 
 
 def test_segments_follow_each_other_and_no_record_is_cut_in_two(tmp_path):

@@ -102,6 +102,7 @@ class Lifecycle:
             rows=document.rows,
             keep=kept_rows(document.request.settings),
             segment_bytes=options.segment_bytes,
+            compress=bool(document.request.settings.parts),
         )
         self.supervisor = Supervisor(
             directory,

@@ -11,8 +11,9 @@ A host sends rows in bodies, which each session counts from 1. The server checks
 rows that it refuses, and appends the rest as one record: a prefix, and the body with its own header
 (`hive.protocol.segments`). The prefix has the size, the number of the first row in the run, the
 index of the session, and checksums of itself and of the header; the header has a checksum of the
-columns. A body is appended once: if the session has passed its number, it is a repetition whose
-answer was lost, and is acknowledged again.
+columns. Rows with parts, such as entities, grids and images, are compressed by zstd. A body is
+appended once: if the session has passed its number, it is a repetition whose answer was lost, and
+is acknowledged again.
 
 A segment is a file with a number for a name, for example 0000000001.rows. Its space is allocated at
 once, so it ends in zeros, which no reader takes for a record. When the next record does not fit, a
@@ -132,6 +133,7 @@ class LogWriter:
         keep: The number of newest rows that the log keeps at least.
         segment: The size of a segment in bytes; a larger record gets a segment of its own size.
         take: Called with the size of each new segment; raises an error if there is no room for it.
+        compress: Whether to compress rows.
 
     Attributes:
         end: The position after the last row.
@@ -149,11 +151,13 @@ class LogWriter:
         keep: int,
         segment: int,
         take: Callable[[int], None] | None = None,
+        compress: bool = False,
     ) -> None:
         self._directory = directory
         self._keep = keep
         self._segment_bytes = segment
         self._take = take
+        self._compress = compress
         self._segments = contents.segments
         self.end = contents.end
         self._allocated = 0
@@ -183,7 +187,7 @@ class LogWriter:
 
         """
         self._require_place()
-        record = frame(body, session=session, first=self.rows)
+        record = frame(body, session=session, first=self.rows, compress=self._compress)
         if self._current is None or self.end.offset + len(record) > self._allocated:
             self._roll(len(record))
         self._write(record)

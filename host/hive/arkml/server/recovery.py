@@ -28,6 +28,7 @@ def open_log(
     segment: int,
     least: int = 0,
     take: Callable[[int], None] | None = None,
+    compress: bool = False,
 ) -> LogWriter:
     """
     Open the log in a directory, which is created if it does not exist.
@@ -42,6 +43,7 @@ def open_log(
         least: The number of rows that are known to have been acknowledged. Missing ones count as
             lost, and their numbers are not given again.
         take: Called with the size of each new segment, see `LogWriter`.
+        compress: Whether to compress rows that are added.
 
     Raises:
         OSError: The log cannot be read or written.
@@ -49,7 +51,7 @@ def open_log(
     """
     directory.mkdir(exist_ok=True)
     contents = _Recovery(directory).read(least)
-    return LogWriter(directory, contents, keep=keep, segment=segment, take=take)
+    return LogWriter(directory, contents, keep=keep, segment=segment, take=take, compress=compress)
 
 
 class _Recovery:

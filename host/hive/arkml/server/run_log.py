@@ -52,17 +52,26 @@ class RunLog:
         rows: The number of rows when the run's document was written last.
         keep: The number of newest rows that the log keeps at least.
         segment_bytes: The size of a segment.
+        compress: Whether to compress rows.
 
     """
 
     def __init__(
-        self, directory: Path, disk: DiskUse, *, rows: int, keep: int, segment_bytes: int
+        self,
+        directory: Path,
+        disk: DiskUse,
+        *,
+        rows: int,
+        keep: int,
+        segment_bytes: int,
+        compress: bool,
     ) -> None:
         self._directory = directory
         self._disk = disk
         self._rows = rows
         self._keep = keep
         self._segment_bytes = segment_bytes
+        self._compress = compress
         self.cursor = Place(0, 0)
         """The position up to which the learner has read."""
         self.rows_read = 0
@@ -116,6 +125,7 @@ class RunLog:
             segment=self._segment_bytes,
             least=self._rows,
             take=self._disk.take,
+            compress=self._compress,
         )
 
     def acked(self, session: int) -> int:

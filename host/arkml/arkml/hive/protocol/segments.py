@@ -1,4 +1,9 @@
-"""Records of the log: acknowledged bodies of rows, one after the other in segments."""
+"""
+Records of the log: acknowledged bodies of rows, one after the other in segments.
+
+The columns of a body may be compressed by zstd. Its header is as it was then but for the magic, and
+the size of what is stored lies between them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,18 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.rows import HEADER_SIZE, Header, RowColumns, decode, parse_header
+from arkml.hive.protocol.rows import HEADER_SIZE, MAGIC, Header, RowColumns, decode, parse_header
 
 _PREFIX = struct.Struct("<4sIQIII4x")
 PREFIX_SIZE = _PREFIX.size
 _MAGIC = b"AKL2"
 _BEGINNING = re.compile(_MAGIC)
+
+_COMPRESSED = b"AKZ1"
+"""The magic of the header of a body whose columns are compressed."""
+
+_STORED = struct.Struct("<I")  # bytes of compressed columns
+_LEVEL = 1  # a higher one takes several times as long, for a few percent
 
 
 class Place(NamedTuple):
@@ -45,8 +56,14 @@ def segment_name(number: int) -> str:
     return f"{number:010d}.rows"
 
 
-def frame(body: bytes, *, session: int, first: int) -> bytes:
-    """Return a body as a record of the log."""
+def frame(body: bytes, *, session: int, first: int, compress: bool = False) -> bytes:
+    """Return a body as a record of the log, with `compress` by zstd if that makes it smaller."""
+    if compress:
+        import zstandard  # servers and learners alone need it
+
+        columns = zstandard.ZstdCompressor(level=_LEVEL).compress(memoryview(body)[HEADER_SIZE:])
+        head = _COMPRESSED + body[len(MAGIC) : HEADER_SIZE] + _STORED.pack(len(columns))
+        body = min(body, head + columns, key=len)
     header = zlib.crc32(memoryview(body)[:HEADER_SIZE])
     parts = len(body), first, session, header
     return _PREFIX.pack(_MAGIC, *parts, _check(*parts)) + body
@@ -56,19 +73,24 @@ def read_record(data: memoryview, offset: int) -> Record | None:
     """
     Return the record at `offset`, or None at the end of the log and at damaged bytes.
 
-    Its columns are views of `data`.
+    Its columns are views of `data`, or of a copy where they are compressed.
     """
     prefix = _prefix(data, offset)
     if prefix is None:
         return None
     size, first, session, check = prefix
     start = offset + PREFIX_SIZE
-    columns_at, end = start + HEADER_SIZE, start + size
-    if end > len(data) or zlib.crc32(data[start:columns_at]) != check:
+    end = start + size
+    if end > len(data) or zlib.crc32(data[start : start + HEADER_SIZE]) != check:
         return None
     try:
-        header = parse_header(data[start:columns_at])
-        columns = decode(header, data[columns_at:end])
+        header, columns_at, stored = _parsed(data, start)
+        if columns_at + stored != end:
+            return None
+        content = data[columns_at:end]
+        if columns_at > start + HEADER_SIZE:
+            content = memoryview(_decompressed(content, header.payload))
+        columns = decode(header, content)
     except ProtocolError:
         return None
     return Record(session, first, header, columns, offset, end)
@@ -132,8 +154,33 @@ def _after_damage(data: memoryview, offset: int, until: int) -> int:
     if (prefix := _prefix(data, offset)) is not None:
         return min(start + prefix[0], until)
     try:
-        payload = parse_header(data[start : start + HEADER_SIZE]).payload
+        _, columns_at, stored = _parsed(data, start)
     except ProtocolError:
         match = _BEGINNING.search(data, offset + 1, until)
         return until if match is None else match.start()
-    return min(start + HEADER_SIZE + payload, until)
+    return min(columns_at + stored, until)
+
+
+def _parsed(data: memoryview, start: int) -> tuple[Header, int, int]:
+    """Return the header of a body, and where its columns are and how many bytes they take."""
+    head, columns_at = bytes(data[start : start + HEADER_SIZE]), start + HEADER_SIZE
+    if not head.startswith(_COMPRESSED):
+        header = parse_header(head)
+        return header, columns_at, header.payload
+    header = parse_header(MAGIC + head[len(MAGIC) :])
+    size = data[columns_at : columns_at + _STORED.size]
+    if len(size) < _STORED.size or (stored := _STORED.unpack(size)[0]) >= header.payload:
+        raise ProtocolError("compressed columns have no size, or are not smaller")
+    return header, columns_at + _STORED.size, stored
+
+
+def _decompressed(content: memoryview, size: int) -> bytes:
+    """Return compressed columns. Raises ProtocolError if they are not of this size."""
+    import zstandard
+
+    try:
+        if zstandard.get_frame_parameters(content).content_size != size:
+            raise ProtocolError(f"compressed columns are not of the {size} bytes of their header")
+        return zstandard.ZstdDecompressor().decompress(content, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise ProtocolError(f"compressed columns are damaged: {error}") from error
