@@ -6,13 +6,14 @@ from contextlib import closing
 
 import gymnasium as gym
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation, GrayscaleObservation
 from pettingzoo.test import parallel_api_test
 from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import VecTransposeImage
+from stable_baselines3.common.vec_env import VecFrameStack, VecTransposeImage
 from tests.integration.command_line import GUESTS, arkml
 
 from arkml import evaluate
@@ -24,6 +25,10 @@ from arkml.envs.pettingzoo_env import GuestParallelEnv
 from arkml.envs.sb3 import GuestSb3VecEnv
 from arkml.envs.vector_env import vector_env
 from arkml.errors import InvalidSpec
+from arkml.hive.protocol.parts import Part
+from arkml.hive.protocol.settings import Settings
+from arkml.learning.normalizer import Normalizer
+from arkml.learning.ppo import Ppo
 
 SORTER, GALLERY = GUESTS / "c_sorter.wasm", GUESTS / "c_gallery.wasm"
 ONE = {"configure": (1, "{seed}")}
@@ -173,6 +178,28 @@ def test_a_policy_of_stable_baselines3_comes_home(tmp_path):
 
     assert list(ours.returns) == list(theirs.returns)
     assert len(set(ours.lengths)) > 1
+
+
+def test_a_policy_of_several_frames_sees_what_vec_frame_stack_shows():
+    """Over the ends of episodes, which agents that always turn come to after 100 steps."""
+    part = Part("view", (64, 64, 3), "image")
+    of = Settings(part.width, 1, (3,), parts=(part,), hidden=8, frames=4)
+    model = Ppo(of, Normalizer(of.features, of.parts, active=True)).policy().model
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    envs = VecFrameStack(GuestSb3VecEnv(GALLERY, num_envs=2, **ONE), 4, channels_order="last")
+    stacks, past, ended = envs.reset(), np.zeros((2, 3 * part.size), np.float32), 0
+    given = {"epsilon": np.zeros((2, 1), np.float32), "action_masks": np.ones((2, 3), np.float32)}
+    for _ in range(110):
+        view = stacks[..., -3:].astype(np.float32)
+        frames = np.concatenate([past.reshape(2, 3, 64, 64, 3), view[:, None]], 1)
+        np.testing.assert_array_equal(np.concatenate(list(frames.swapaxes(0, 1)), -1), stacks)
+        (past,) = session.run(["frames_out"], given | {"view": view, "frames_in": past})
+        stacks, _, over, _ = envs.step(np.ones(2, int))
+        past[over] = 0  # as a host does where an episode begins
+        ended += over.sum()
+    envs.close()
+
+    assert ended == 2
 
 
 def stepped(module):
