@@ -56,6 +56,7 @@ def digest_of(text):
         ("c_reach_seeded", noisy(4, 2)),
         ("c_echo", remembering(4, 3)),
         ("c_drift", scoring(2, 1)),  # WASI
+        ("ark_api/applet_train_016", scoring(2, 1)),  # Rust; trains before it opens a session
     ],
 )
 def test_a_site_plays_as_the_host_does_with_the_kernel(guest, policy, tmp_path):
@@ -167,11 +168,19 @@ def test_a_guest_that_acts_by_brains_alone_is_refused_with_what_to_do(tmp_path):
         published(tmp_path, bytes(wasm))
 
 
-def test_a_policy_of_other_widths_is_refused(tmp_path):
-    with pytest.raises(InvalidArguments, match="did not act in 600 frames"):
+def test_a_policy_of_other_widths_is_refused_with_the_reason(tmp_path):
+    reason = r"did not act in 600 frames \(a snapshot was refused: .* takes 3 features .*, 2 are"
+    with pytest.raises(InvalidArguments, match=reason):
         published(tmp_path, policy=scoring(3, 1))
 
     assert not (tmp_path / "site").exists()
+
+
+def test_a_guest_that_is_configured_has_no_scores(tmp_path):
+    options = {"configure": (2, 7), "episodes": 2}
+    site = published(tmp_path, GUESTS / "c_reach.wasm", scoring(4, 2), **options)
+
+    assert site.scores is None
 
 
 def test_a_policy_of_other_widths_than_a_guest_declares_is_refused_with_both(tmp_path):

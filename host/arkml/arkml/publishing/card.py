@@ -149,7 +149,10 @@ def _training(card: Card) -> Iterator[str]:
 
 def _scores(scores: EvaluationResult | None, seed: int) -> Iterator[str]:
     if scores is None:
-        yield "No evaluation: the guest starts no training, ends no episode, or none was asked for."
+        yield (
+            "No evaluation: the guest starts no training, ends no episode or is configured, or none"
+            " was asked for."
+        )
         return
     yield "| episodes | seed | mean return | deviation | mean length | success |"
     yield "| ---: | ---: | ---: | ---: | ---: | ---: |"

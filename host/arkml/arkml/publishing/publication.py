@@ -57,7 +57,8 @@ class PublishedSite:
         folder: The folder.
         files: Sizes of its files in bytes, by name.
         digest: SHA-256 of the guest's module.
-        scores: The evaluation, None for a guest that starts no training or ends no episode.
+        scores: The evaluation, None for a guest that starts no training, ends no episode or is
+            configured.
         trains: Whether the policy answers the trainings that the guest starts, since the guest acts
             in no other way; else they are Unavailable in the page.
         runtime_bytes: The bytes of onnxruntime-web in the folder, 0 where the policy is compiled.
@@ -183,11 +184,12 @@ def publish(
     if widths:  # a policy that does not fit is refused before anything is played
         acting = actor.of_one(widths)
     if code is None:
-        shown = rehearsed(cast, trains=plan.trains)
+        may_train = _starts_trainings(compiled)
+        shown, trains = rehearsed(cast, trains=plan.trains, may_train=may_train)
         declared = shown.behaviors
         acting = actor.of_one(map(widths_of, declared))
     elif widths:
-        shown = None
+        shown, trains = None, plan.trains
         counts = [(one, len(acting.branches) if two is None else two) for one, two in widths]
         declared = shown_behaviors(compiled.info.spec, counts)
     else:
@@ -195,7 +197,8 @@ def publish(
             f"{compiled.name} imports functions of a game, and declares no observations: nothing of"
             " it runs here, so its custom section arkml.spec has to say what it observes"
         )
-    is_scored = episodes > 0 and shown is not None and _starts_trainings(compiled)
+    # An evaluation calls no `configure`: its scores would be of another game.
+    is_scored = episodes > 0 and not numbers and shown is not None and _starts_trainings(compiled)
     scores = scored(cast, episodes) if is_scored else None
     stem = Path(name).stem or "guest"
     games = [one.game for one in declared if one.game is not None]
@@ -208,7 +211,7 @@ def publish(
     card = Card(title or (named or [stem])[0], license, trained, known)
     loaded = {f"{stem}.wasm": plan.wasm, POLICY: acting.kernel}
     site = {
-        "plan": plan.document,
+        "plan": {**plan.document, "trains": trains},
         "guest": noted(f"{stem}.wasm", plan.wasm),
         "policy": {
             **noted(POLICY, acting.kernel),
@@ -241,7 +244,7 @@ def publish(
         contents,
         compiled.digest,
         scores=scores,
-        trains=plan.trains,
+        trains=trains,
         is_changed=plan.is_changed,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -52,29 +53,58 @@ class Cast(NamedTuple):
     spec: SpecLike
 
 
-def rehearsed(cast: Cast, *, trains: bool) -> ReplayDocument:
+class Rehearsal(NamedTuple):
+    """The frames of a play; `trains` is whether the policy answered the trainings of the guest."""
+
+    shown: ReplayDocument
+    trains: bool
+
+
+def rehearsed(cast: Cast, *, trains: bool, may_train: bool) -> Rehearsal:
     """
     Play a guest with its policy, and return the frames.
 
-    `trains` has the policy answer the trainings that the guest starts. Raises InvalidArguments if
-    no agent acted, and the errors of the guest.
+    `trains` has the policy answer the trainings that the guest starts; with `may_train` that is
+    tried where no agent acts without it. Raises InvalidArguments if no agent acted, and the errors
+    of the guest.
     """
+    heard = _Heard()
+    logger = logging.getLogger("arkml")
+    logger.addHandler(heard)
+    try:
+        for answers_trainings in sorted({trains, may_train or trains}):
+            shown = _shown(cast, trains=answers_trainings)
+            if any(submit.rows for frame in shown.frames for submit in frame.submits):
+                return Rehearsal(shown, answers_trainings)
+    finally:
+        logger.removeHandler(heard)
+    raise InvalidArguments(
+        f"the agents of {cast.name} did not act in {FRAMES} frames"
+        f" ({heard.first or 'it says no reason'}): the policy does not fit the guest, or the guest"
+        " waits for `configure`"
+    )
+
+
+class _Heard(logging.Handler):
+    """The first warning."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.first = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.first = self.first or record.getMessage()
+
+
+def _shown(cast: Cast, *, trains: bool) -> ReplayDocument:
     with tempfile.TemporaryDirectory() as scratch:
         trace = Path(scratch, "play.trace")
-        refusals: list[str] = []
         if trains:
             with suppress(NotFound):  # no episode has ended: the frames are recorded all the same
                 _evaluated(cast, 1, frames=FRAMES, trace=trace)
         else:
-            refusals = _played(cast, trace)
-        shown = document_of(trace, cast.data, spec=cast.spec)
-    if not any(submit.rows for frame in shown.frames for submit in frame.submits):
-        reason = f" ({refusals[0]})" if refusals else ""
-        raise InvalidArguments(
-            f"the agents of {cast.name} did not act in {FRAMES} frames{reason}: the policy does not"
-            " fit the guest, as the log tells, or the guest waits for `configure`"
-        )
-    return shown
+            _played(cast, trace)
+        return document_of(trace, cast.data, spec=cast.spec)
 
 
 def scored(cast: Cast, episodes: int) -> EvaluationResult | None:
@@ -89,8 +119,8 @@ def scored(cast: Cast, episodes: int) -> EvaluationResult | None:
     return None
 
 
-def _played(cast: Cast, trace: Path) -> list[str]:
-    """Play and record frames; return sentences on calls that were refused."""
+def _played(cast: Cast, trace: Path) -> None:
+    """Play and record frames."""
     with Host(
         policy=cast.policy,
         outputs=cast.outputs,
@@ -106,7 +136,6 @@ def _played(cast: Cast, trace: Path) -> list[str]:
             guest.call("configure", *cast.numbers)
         for _ in range(FRAMES):
             guest.update()
-        return list(guest.statistics.refusals)
 
 
 def _evaluated(
