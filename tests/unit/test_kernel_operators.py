@@ -50,8 +50,9 @@ UNARY = [
     ("Softmax", {"axis": -1}), ("Softmax", {"axis": 1}), ("LogSoftmax", {"axis": 2}),
     ("ReduceSum", {}), ("ReduceMean", {"axes": [2]}), ("ReduceMax", {"axes": [1], "keepdims": 0}),
     ("ReduceMin", {"axes": [1, 2]}), ("ReduceL1", {"axes": [-1]}), ("ReduceL2", {"axes": [1]}),
-    ("ReduceSumSquare", {"axes": [2]}), ("Transpose", {"perm": [0, 2, 1]}), ("Flatten", {}),
-    ("Identity", {}), ("Dropout", {}), ("Mish", {}), ("Gelu", {}),
+    ("ReduceSumSquare", {"axes": [2]}), ("ReduceLogSumExp", {"axes": [2]}),
+    ("ReduceLogSumExp", {"axes": [1, 2], "keepdims": 0}), ("Transpose", {"perm": [0, 2, 1]}),
+    ("Flatten", {}), ("Identity", {}), ("Dropout", {}), ("Mish", {}), ("Gelu", {}),
     ("Gelu", {"approximate": "tanh"}),
 ]  # fmt: skip
 

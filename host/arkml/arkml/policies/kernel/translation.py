@@ -242,17 +242,30 @@ def _axes_of(node: Node) -> tuple[int, ...]:
     return () if node.call.integer("noop_with_empty_axes", 0) else tuple(range(rank))
 
 
-def _reduce(operation: str, before: str, after: str, node: Node) -> list[Value]:
-    source, axes = node.input(0), _axes_of(node)
+def _reduced(node: Node) -> tuple[Value, tuple[int, ...], bool]:
+    """Return what is reduced, its axes, and whether these are kept as 1."""
+    source = node.input(0)
     if source.kind is not NumberKind.FLOAT:
         raise ModelRejected(f"it computes with {source.kind.value} numbers")
+    return source, _axes_of(node), node.call.integer("keepdims", 1) != 0
+
+
+def _reduce(operation: str, before: str, after: str, node: Node) -> list[Value]:
+    source, axes, keeps = _reduced(node)
     if before:
         source = pointwise(before, source)
-    keeps = node.call.integer("keepdims", 1) != 0
     found = reduced(operation, source, axes, keeps=keeps)
     if node.call.op == "ReduceMean":
         found = pointwise("div", found, number(source.count / max(1, found.count)))
     return [pointwise(after, found) if after else found]
+
+
+def _log_sum_exp(node: Node) -> list[Value]:
+    source, axes, keeps = _reduced(node)
+    highest = reduced("max", source, axes, keeps=True)
+    shares = pointwise("exp", pointwise("sub", source, highest))
+    total = pointwise("log", reduced("add", shares, axes, keeps=keeps))
+    return [pointwise("add", total, reshaped(highest, total.shape))]
 
 
 def _softmax(*, is_log: bool) -> Translate:
@@ -556,6 +569,7 @@ TRANSLATIONS: dict[str, Translate] = {
     "Gelu": _gelu,
     "Gemm": _gemm,
     "MatMul": _matmul,
+    "ReduceLogSumExp": _log_sum_exp,
     "Softmax": _softmax(is_log=False),
     "LogSoftmax": _softmax(is_log=True),
     "LayerNormalization": _layer_normalization,
