@@ -210,6 +210,15 @@ def test_every_guest_with_frames_plays_on_in_node_as_in_wasmtime(path, monkeypat
     assert played["frames"] or played["failure"]
 
 
+def test_a_place_without_a_name_is_told_by_its_number(monkeypatch, tmp_path):
+    path = tmp_path / "bare.wasm"
+    bare = '(module (memory (export "memory") 1) (func (export "ark_applet_update") unreachable))'
+    path.write_bytes(wat2wasm(bare))
+    played = compared(path, 5, monkeypatch, tmp_path)
+
+    assert played["places"][0].startswith("function 0 at 0x")
+
+
 def test_a_failure_is_told_with_its_place(monkeypatch, tmp_path):
     played = compared(GUESTS / "as_abort.wasm", 5, monkeypatch, tmp_path)
 

@@ -27,7 +27,7 @@ function stackPlaces(stack) {
     .split("\n")
     .map((line) => /(?:at )?([^\s@(]*)[@ (]*\S*wasm-function\[(\d+)\]:0x([0-9a-f]+)/.exec(line))
     .filter(Boolean)
-    .map(([, name, index, offset]) => `${name.replace(/^<anonymous>$|^wasm$/, "") || `function ${index}`} at 0x${offset}`);
+    .map(([, name, index, offset]) => `${name.replace(/^<anonymous>$|^wasm(:.*)?$/, "") || `function ${index}`} at 0x${offset}`);
 }
 
 /** One instance of a guest. */
