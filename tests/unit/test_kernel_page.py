@@ -67,6 +67,8 @@ SHORT = {
     "scores beside an action": (linear(np.random.default_rng(1).standard_normal((5, 4))),
                                 Wanted(num_actions=2, branches=(3,))),
     "choices that may not exist": (linear(4 * np.eye(2)), Wanted(num_actions=2, branches=(5, 3))),
+    "a sum of blocks": (linear(np.random.default_rng(2).standard_normal((201, 3))),
+                        Wanted(num_actions=3)),
     "LSTM": (long_short_term(4, 8)[0], Wanted(num_actions=8)),
     "states that overflow": (adding(3), Wanted(num_actions=3)),
     "told of its action": (told_of_its_action(), Wanted(num_actions=2)),

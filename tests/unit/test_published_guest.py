@@ -227,8 +227,32 @@ def test_a_failure_is_told_with_its_place(monkeypatch, tmp_path):
     assert any("at 0x" in place for place in played["places"])
 
 
+def test_a_model_is_packed_as_in_a_host(monkeypatch, tmp_path):
+    model = (GUESTS / "policies/idle.onnx").read_bytes()
+    text = "".join(f"\\{byte:02x}" for byte in model)
+    path = tmp_path / "packer.wasm"
+    packer = f"""(module
+      (import "ark-ml-inference-v0" "ml_inference__onnx_to_cervo"
+        (func $brains (param i32 i32 i32) (result i32)))
+      (import "ark-ml-v1" "ml__onnx_to_cervo" (func $pack (param i32 i32 i32) (result i32)))
+      (import "ark-core-v4" "core__take_host_return_vec" (func $take (param i32 i32) (result i32)))
+      (memory (export "memory") 1) (data (i32.const 64) "{text}")
+      (func $take_to (param i32) (result i32)
+        (call $take (local.get 0) (i32.load (i32.const 8))))
+      (func (export "ark_applet_update")
+        (i32.store (i32.const 0) (call $pack (i32.const 64) (i32.const {len(model)}) (i32.const 8)))
+        (i32.store (i32.const 4) (call $take_to (i32.const 8192)))
+        (drop (call $brains (i32.const 64) (i32.const {len(model)}) (i32.const 8)))
+        (i32.store (i32.const 12) (call $take_to (i32.const 16384)))))"""
+    path.write_bytes(wat2wasm(packer))
+
+    played = compared(path, 1, monkeypatch, tmp_path, widths=(2, 1))
+    assert played["failure"] == ""
+    assert said_by_guest(played) == []
+
+
 UNLIKE = {"abort", "process_exit", "onnx_to_cervo", "create_runtime"}
-"""Functions that end the guest, and those that a page does without."""
+"""Functions that end the guest, one that a page does without, and one that refuses in hosts."""
 
 NUMBERS = {
     "i32": (0, 1, 2, 3, 4, 8, 64, 65_530, 131_064, 131_072, 0x7FFF_FFFF, -1, -64),
