@@ -14,7 +14,7 @@ from arkml import Guest, Host
 
 TOPIC = "frame"
 FEATURES = 64
-LIMITS = {1024: AtMost(1.10), 64: AtMost(1.45), 1: AtMost(3.5)}
+LIMITS = {1024: AtMost(1.10), 64: AtMost(1.25), 1: AtMost(1.75)}
 AGENTS_AGAINST_TRACT = 1024
 
 
@@ -36,7 +36,7 @@ def rows(bench: Bench) -> Iterator[Row]:
                     figures = bench.interleave(blocks)
                 yield against(
                     TOPIC, "1 agent, as WebAssembly", "µs", figures["wasm"], "onnxruntime",
-                    figures["ours"], AtMost(0.5),
+                    figures["ours"], AtMost(0.9),
                 )  # fmt: skip
             else:
                 figures = bench.interleave(blocks)

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from arkml.limits import Limits
 from arkml.policies import pace
 from arkml.policies.load_time import LoadTime
-from arkml.policies.ort import open_session, run_options
+from arkml.policies.ort import OrtRunOptions, open_session
 from arkml.policies.vetting import examine
 
 ELEMENTWISE = (
@@ -141,11 +141,11 @@ def measured(session, rows, fill):
     """Return the least CPU milliseconds of a run, on random numbers or on one."""
     random = np.random.default_rng(0)
     feeds = {}
-    for meta in session.inputs_meta:
-        shape = (rows, *meta.shape[1:])
+    for port in session.inputs:
+        shape = (rows, *port.shape[1:])
         numbers = random.normal(size=shape) if fill is None else np.full(shape, fill)
-        feeds[meta.name] = numbers.astype(np.float32)
-    names, options, times = [meta.name for meta in session.outputs_meta], run_options(), []
+        feeds[port.name] = numbers.astype(np.float32)
+    names, options, times = session.outputs, OrtRunOptions(), []
     while len(times) < RUNS and sum(times) < 1.0:
         started = time.thread_time()
         session.run(names, feeds, options)

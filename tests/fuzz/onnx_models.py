@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from operator import le
 from typing import Any
@@ -14,12 +15,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from tests.fuzz.mutations import Input
 
+from arkml.base.native_imports import import_onnxruntime
 from arkml.errors import ModelRejected, SnapshotTooLarge, Unavailable
 from arkml.limits import Limits
 from arkml.policies.model import ALIKE
 from arkml.policies.onnx_model import load_onnx
 from arkml.policies.operators.call import ROWS, grows
-from arkml.policies.ort import onnxruntime
+from arkml.policies.ort import ARENA_BYTES
 from arkml.policies.vetting import Vetted, examine
 
 LIMITS = Limits()
@@ -355,13 +357,25 @@ def _check_shapes(vetted: Vetted, session: Any) -> None:
 
 
 def _session(data: bytes) -> Any:
-    """Return a session of onnxruntime alone, which has the memory of the host's sessions."""
-    ort = onnxruntime()
+    """Return a session of onnxruntime's own module, which has as much memory as the host's."""
+    ort = _module()
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.use_env_allocators", "1")
     return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+@cache
+def _module() -> Any:
+    ort = import_onnxruntime()
+    ort.set_default_logger_severity(4)
+    memory = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    arena = ort.OrtArenaCfg({"max_mem": ARENA_BYTES})
+    ort.create_and_register_allocator(memory, arena)
+    return ort
 
 
 def _fits(shape: tuple[int, ...], expected: tuple[int, ...], *, is_exact: bool) -> bool:

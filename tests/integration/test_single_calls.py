@@ -35,9 +35,9 @@ from arkml.runtime import native
 SLOW = 60.0  # a budget of one's own has Python follow each step of a call
 
 
-@pytest.fixture
-def host():
-    with Host(backend="wasm") as host:
+@pytest.fixture(params=["wasm", "onnxruntime"])
+def host(request):
+    with Host(backend=request.param) as host:
         yield host
 
 
@@ -121,6 +121,22 @@ def test_a_model_that_is_not_run_again_is_not_run_by_the_library(host):
     limit.fail("the model ran too long")
     assert stopped
     assert guest.call("step", 1) == ErrorCode.UNAVAILABLE
+
+
+def test_a_run_that_fails_in_the_library_is_made_again_by_python(answered):
+    with Host() as host:
+        guest = opened(host)
+        assert guest.call("step", 1) == 0
+        answered.clear()
+        session = next(iter(calls_of(guest).instance.sessions.values()))
+        options = session.policy._model._options
+        options.terminate = True
+        assert guest.call("step", 1) == ErrorCode.UNAVAILABLE
+        options.terminate = False
+        assert guest.call("step", 1) == 0
+        assert guest.call("action", 0) == ACTION
+
+    assert answered
 
 
 def test_features_that_are_not_finite_are_counted(host, caplog):

@@ -333,6 +333,17 @@ static void *call_module(void *context, const void *function, void *values, size
 
 static _Atomic uint32_t taken;
 
+static _Thread_local struct single_guest *fails;
+
+static void *run_session(void *session, const void *options, const void *binding) {
+    struct single_guest *guest = session;
+    (void)options, (void)binding;
+    guest->wanted = 2 * guest->seen;
+    return fails;
+}
+
+static void release_status(void *status) { check(status == fails, "another status is released"); }
+
 static void *call_one(void *argument) {
     (void)argument;
     struct single_guest guest = {.seen = 1000};
@@ -352,7 +363,7 @@ static void *call_one(void *argument) {
     struct arkml_rows rows = {.call = call_module, .taken = &taken, .count = 1, .inputs = 1,
                               .outputs = 1, .columns = columns};
     struct arkml_answer answer = {
-        .count = (uint64_t)(uintptr_t)&guest.count, .rows = &rows, .is_of_guest = 1,
+        .count_at = (uint64_t)(uintptr_t)&guest.count, .count = 1, .rows = &rows, .is_of_guest = 1,
         .metadata = (uint64_t)(uintptr_t)&guest.metadata,
     };
     struct arkml_single single = {
@@ -374,6 +385,14 @@ static void *call_one(void *argument) {
         check(outcome == DONE && !futures[0], "a call that does not end");
     }
     check(single.models >= 0 && used[0] >= single.models, "time is not charged");
+    struct arkml_bound bound = {run_session, release_status, &guest, NULL, NULL};
+    answer.bound = &bound;
+    check(arkml_call(&single, &call) == DONE, "a run of onnxruntime");
+    fails = &guest;
+    check(arkml_call(&single, &call) == SUSPENDED && guest.reason == SUBMIT, "a run that fails");
+    fails = NULL;
+    answer.bound = NULL;
+    guest.polls = 0;
     guest.noted = 1;
     uint32_t outcome;
     while ((outcome = arkml_call(&single, &call)) == SUSPENDED) guest.polls = 0;

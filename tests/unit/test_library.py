@@ -42,7 +42,7 @@ print(len(threads() - before), os.environ["ORT_DISABLE_TELEMETRY"])
 
 KILL = "; import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 LOADS = {
-    "a host": "import arkml.policies.ort; arkml.policies.ort.onnxruntime()",
+    "a host": "import arkml.policies.ort; arkml.policies.ort.load()",
     "a learner": "import arkml.learning.policy_graph",
 }
 

@@ -25,8 +25,8 @@
  * the guests that are left when `arkml_run` is called again with `ARKML_GO_ON`.
  *
  * `arkml_call` runs one call of one guest, from its beginning to its end, and answers submits in
- * between whose policy is a module of this process, by `arkml_rows`. Python is asked for what else
- * the guest wants, and goes on with the call itself then.
+ * between whose policy is a module of this process, by `arkml_rows`, or a session of onnxruntime,
+ * by its C API. Python is asked for what else the guest wants, and goes on with the call itself.
  *
  * Nothing is linked against wasmtime: its function comes as a pointer. `runtime/native.py` declares
  * the same structures and refuses a library whose ARKML_BUILD is another one.
@@ -56,7 +56,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 9u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 10u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 
 enum { SUBMIT = 1, FRAME_END = 4 }; /* reasons in the control block; RUNNING is 0 */
@@ -507,12 +507,24 @@ ARKML_PUBLIC bool arkml_draw_rows(struct arkml_rows *rows, const int64_t *stream
 
 /* ---- Calls of one guest ------------------------------------------------------------------- */
 
-/* The runs of a module that answer the submits of one session, while they have as many rows. */
+typedef void *(*bound_function)(void *session, const void *options, const void *binding);
+typedef void (*release_function)(void *status);
+
+/* A run of onnxruntime on the arrays of a binding: RunWithBinding and ReleaseStatus of its C API. */
+struct arkml_bound {
+    bound_function run;
+    release_function release;
+    void *session, *options, *binding;
+};
+
+/* What answers the submits of one session, while they have as many rows: one of both runs. */
 struct arkml_answer {
     uint64_t record;   /* index of the session's record */
-    uint64_t count;    /* the address of COUNT in it */
+    uint64_t count_at; /* the address of COUNT in it */
     uint64_t metadata; /* the address of METADATA_USED in it */
+    uint64_t count;    /* rows */
     struct arkml_rows *rows;
+    const struct arkml_bound *bound;
     uint64_t is_of_guest; /* the guest is charged for the runs */
 };
 
@@ -539,7 +551,7 @@ static const struct arkml_answer *answer_of(const struct arkml_single *single) {
     for (uint64_t n = 0; n < single->answer_count; n++) {
         const struct arkml_answer *answer = &single->answers[n];
         if (answer->record == record)
-            return word_at(answer->count) == answer->rows->count && !word_at(answer->metadata)
+            return word_at(answer->count_at) == answer->count && !word_at(answer->metadata)
                        ? answer
                        : NULL;
     }
@@ -548,7 +560,14 @@ static const struct arkml_answer *answer_of(const struct arkml_single *single) {
 
 /* Run the model of an answer; false leaves it to Python, which runs it again. */
 static bool has_run(const struct arkml_answer *answer) {
-    if (!answer || !take(answer->rows)) return false;
+    if (!answer) return false;
+    if (answer->bound) {
+        const struct arkml_bound *bound = answer->bound;
+        void *status = bound->run(bound->session, bound->options, bound->binding);
+        if (status) bound->release(status);
+        return !status;
+    }
+    if (!take(answer->rows)) return false;
     bool has = run_each(answer->rows);
     give_back(answer->rows);
     return has;

@@ -26,6 +26,7 @@ from arkml.errors import (
 )
 from arkml.guests.instance import Instance
 from arkml.limits import RUN_SECONDS, Budget, call_limits
+from arkml.policies.ort import BoundRun
 from arkml.runtime.account import LONG
 from arkml.runtime.bindings import Address
 from arkml.runtime.columns.region import Region
@@ -357,12 +358,14 @@ class CallLoop:
         return None
 
     def _learn(self, session: Session, single: SingleCalls) -> None:
-        """Have the native library answer such submits from now on, if a compiled model can."""
+        """Have the native library answer such submits from now on, if one run of a model does."""
         run = session.only_call()
-        if isinstance(run, NativeRun):
+        rows = run.address if isinstance(run, NativeRun) else 0
+        bound = run.native if isinstance(run, BoundRun) else 0
+        if rows or bound:
             record = self._words[self.fiber.record]
-            region = self._regions[record]
-            single.add(record, region, run, is_of_guest=session.is_of_guest)
+            region, is_of_guest = self._regions[record], session.is_of_guest
+            single.add(record, region, run, rows=rows, bound=bound, is_of_guest=is_of_guest)
 
     def refuse(self, error: AbiError) -> None:
         """Let the import call that the guest is suspended in return the code of `error`."""

@@ -13,6 +13,7 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.base.native_imports import import_onnx
 from arkml.errors import InvalidArguments, ModelRejected, SnapshotTooLarge, Unavailable
 from arkml.limits import Limits
+from arkml.policies import ort
 from arkml.policies.cervo import AssetKind, is_cervo, unpack
 from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
 from arkml.policies.choices import PolicyChoices
@@ -21,7 +22,6 @@ from arkml.policies.given import FunctionPolicy, ObjectPolicy, PolicyFunction
 from arkml.policies.model_cache import ModelCache, ModelFile
 from arkml.policies.network import Network
 from arkml.policies.onnx import OnnxPolicy
-from arkml.policies.ort import onnxruntime
 from arkml.policies.policy import Policy
 from arkml.policies.policy_files import PolicyFile
 from arkml.policies.ports import Layout, Parts, Port
@@ -241,7 +241,7 @@ class PolicyLibrary:
         """
         if self._given is None:
             import_onnx()  # vetting reads models by it
-            onnxruntime()
+            ort.load()
 
     def limit_runs(self, seconds: float) -> None:
         """Let the next runs of policies take `seconds` of wall time at most."""

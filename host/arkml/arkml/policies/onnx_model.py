@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from arkml.policies.border import (
 from arkml.policies.graph_search import twins_of
 from arkml.policies.load_time import LoadTime
 from arkml.policies.model import ALIKE, Call
-from arkml.policies.ort import ARENA_BYTES, bindings, open_session, reason, run_options
+from arkml.policies.ort import ARENA_BYTES, OrtRunOptions, OrtSession, open_session, reason
 from arkml.policies.pace import FEWEST, ModelTime
 from arkml.policies.ports import Layout, Port
 from arkml.policies.row_mixing import require_rows_apart
@@ -83,7 +82,7 @@ class TrialRun:
 
 class OnnxModel:
     """
-    A raw onnxruntime session with its ports. Any thread may run it.
+    A session of onnxruntime with its ports. Any thread may run it.
 
     `block` is the only batch size that it takes, or None. `chunk` is the largest number of rows of
     one run, `seconds` the time that a batch may take. `slowness` is the time of a run in relation
@@ -92,7 +91,7 @@ class OnnxModel:
 
     def __init__(
         self,
-        session: Any,
+        session: OrtSession,
         inputs: tuple[Port, ...],
         outputs: Sequence[Port],
         pace: ModelTime,
@@ -114,7 +113,7 @@ class OnnxModel:
         self._pace = pace
         self._slowness = slowness
         self._seconds = seconds
-        self._options = run_options()
+        self._options = OrtRunOptions()
 
     def run(
         self,
@@ -124,7 +123,7 @@ class OnnxModel:
         time_left: LoadTime,
     ) -> None:
         """Run the model while it is loaded. Raises ModelRejected, or as `LoadTime.late`."""
-        options = run_options()
+        options = OrtRunOptions()
 
         def cancel() -> None:
             options.terminate = True
@@ -154,7 +153,7 @@ class OnnxModel:
         expected = self._slowness * self._pace.seconds(count, self.chunk, at_worst=True)
         is_quick = expected <= _QUICK
         # Separate options: this run may be stopped, others must not be.
-        options = self._options if is_quick else run_options()
+        options = self._options if is_quick else OrtRunOptions()
         calls = [self._call(part, feeds, fetches, options) for part in self._parts(count)]
         if self._pace.is_flushed:
             calls = [partial(call_flushed, call) for call in calls]
@@ -170,7 +169,11 @@ class OnnxModel:
         return chunks(count, -(-count // -(-count // self.chunk)))
 
     def _call(
-        self, part: slice, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: Any
+        self,
+        part: slice,
+        feeds: Mapping[str, Floats],
+        fetches: Mapping[str, Floats],
+        options: OrtRunOptions,
     ) -> Call:
         if self.block is None:
             return self._bound(part, feeds, fetches, options)
@@ -183,20 +186,22 @@ class OnnxModel:
         return partial(run_block, run, names, part, self.block, feeds, fetches)
 
     def _bound(
-        self, part: slice, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: Any
+        self,
+        part: slice,
+        feeds: Mapping[str, Floats],
+        fetches: Mapping[str, Floats],
+        options: OrtRunOptions,
     ) -> Call:
-        """Return one run with all arrays bound by address, without any work of Python."""
-        raw = bindings()
-        device = raw.OrtDevice(raw.OrtDevice.cpu(), raw.OrtDevice.default_memory(), 0)
-        binding = raw.SessionIOBinding(self._session)
-        for port in self.inputs:
-            array = _checked(port, rows_of(feeds[port.name], part))
-            binding.bind_input(port.name, device, np.float32, array.shape, array.ctypes.data)
-        for port in self.outputs:
-            if port.name in fetches:
-                array = _checked(port, fetches[port.name])[part]
-                binding.bind_output(port.name, device, np.float32, array.shape, array.ctypes.data)
-        return partial(self._session.run_with_iobinding, binding, options)
+        """Return one run with all arrays bound by address."""
+        inputs = {
+            port.name: _checked(port, rows_of(feeds[port.name], part)) for port in self.inputs
+        }
+        outputs = {
+            port.name: _checked(port, fetches[port.name])[part]
+            for port in self.outputs
+            if port.name in fetches
+        }
+        return self._session.bound(inputs, outputs, options)
 
 
 class OnnxFile:
@@ -419,13 +424,13 @@ def _open(data: bytes, vetted: Vetted, time_left: LoadTime, block: int | None = 
     )
 
 
-def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> TrialRun:
-    names = [meta.name for meta in session.outputs_meta]
+def _try_out(session: OrtSession, rows: int, pace: ModelTime, time_left: LoadTime) -> TrialRun:
+    names = session.outputs
     ports = _input_ports(session)
     if rows * sum(port.width for port in ports) > MOST_FLOATS:
         raise ModelRejected(f"the inputs of the model are too large for {_rows(rows)}")
     feeds = {port.name: np.zeros((rows, *port.shape), np.float32) for port in ports}
-    options = run_options()
+    options = OrtRunOptions()
     results: list[Floats] = []
     times: list[float] = []
 
@@ -459,13 +464,12 @@ def _try_out(session: Any, rows: int, pace: ModelTime, time_left: LoadTime) -> T
     return TrialRun(ports, tuple(outputs), min(times))
 
 
-def _input_ports(session: Any) -> tuple[Port, ...]:
+def _input_ports(session: OrtSession) -> tuple[Port, ...]:
     ports = []
-    for meta in session.inputs_meta:
-        shape = meta.shape[1:]
-        if meta.type != "tensor(float)" or not all(isinstance(size, int) for size in shape):
-            raise ModelRejected(f"input {meta.name!r} is a {meta.type} of shape {meta.shape}")
-        ports.append(Port(meta.name, tuple(shape)))
+    for name, kind, shape in session.inputs:
+        if kind != "tensor(float)" or any(size < 0 for size in shape[1:]):
+            raise ModelRejected(f"input {name!r} is a {kind} of shape {list(shape)}")
+        ports.append(Port(name, shape[1:]))
     if not ports:
         raise ModelRejected("the model has no input")
     return tuple(ports)

@@ -1,14 +1,32 @@
-"""onnxruntime, set up with one thread, capped memory and no output."""
+"""
+onnxruntime by its C API, set up with one thread, capped memory and no output.
+
+The package brings a shared library beside its Python module. Its functions stand in one table,
+which only grows from release to release, so each is known by its place in it:
+https://onnxruntime.ai/docs/api/c/struct_ort_api.html. The package itself is not imported: its
+module has the runtime once more, and a run by it cannot be begun without Python.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+from collections.abc import Mapping, Sequence
+from ctypes import byref, c_bool, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from arkml.base.handler_errors import is_of_handler
-from arkml.base.native_imports import import_onnxruntime
-from arkml.errors import ModelRejected
+from arkml.base.native_imports import without_telemetry
+from arkml.batches import Floats
+from arkml.errors import ModelRejected, UsageError
 from arkml.policies.load_time import LoadTime
 
 ARENA_BYTES = 512 << 20
@@ -17,33 +35,407 @@ ARENA_BYTES = 512 << 20
 _NO_FOLDER = os.devnull  # where models look for further files: no file can be there
 _SHOWN = 400  # characters of an error
 _SILENT = 4  # only fatal errors are logged; the others are raised
+_VERSION = 22  # of the table, which has all functions below
+_LIBRARIES = {"win32": "onnxruntime.dll", "darwin": "libonnxruntime.*.dylib"}
+_ARENA, _DEFAULT, _SEQUENTIAL, _FLOAT = 1, 0, 0, 1  # numbers of the C API
+
+_P = c_void_p
+_FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "CreateEnv": (3, (c_int, c_char_p, _P)),
+    "CreateSessionFromArray": (8, (_P, c_char_p, c_size_t, _P, _P)),
+    "Run": (9, (_P, _P, _P, _P, c_size_t, _P, c_size_t, _P)),
+    "CreateSessionOptions": (10, (_P,)),
+    "SetSessionExecutionMode": (13, (_P, c_int)),
+    "SetSessionLogSeverityLevel": (22, (_P, c_int)),
+    "SetIntraOpNumThreads": (24, (_P, c_int)),
+    "SetInterOpNumThreads": (25, (_P, c_int)),
+    "SessionGetInputCount": (30, (_P, _P)),
+    "SessionGetOutputCount": (31, (_P, _P)),
+    "SessionGetInputTypeInfo": (33, (_P, c_size_t, _P)),
+    "SessionGetInputName": (36, (_P, c_size_t, _P, _P)),
+    "SessionGetOutputName": (37, (_P, c_size_t, _P, _P)),
+    "CreateRunOptions": (39, (_P,)),
+    "RunOptionsSetRunLogSeverityLevel": (41, (_P, c_int)),
+    "RunOptionsSetTerminate": (46, (_P,)),
+    "RunOptionsUnsetTerminate": (47, (_P,)),
+    "CreateTensorWithDataAsOrtValue": (49, (_P, _P, c_size_t, _P, c_size_t, c_int, _P)),
+    "GetTensorMutableData": (51, (_P, _P)),
+    "CastTypeInfoToTensorInfo": (55, (_P, _P)),
+    "GetTensorElementType": (60, (_P, _P)),
+    "GetDimensionsCount": (61, (_P, _P)),
+    "GetDimensions": (62, (_P, _P, c_size_t)),
+    "GetTensorTypeAndShape": (65, (_P, _P)),
+    "CreateCpuMemoryInfo": (69, (c_int, c_int, _P)),
+    "AllocatorFree": (76, (_P, _P)),
+    "GetAllocatorWithDefaultOptions": (78, (_P,)),
+    "AddSessionConfigEntry": (130, (_P, c_char_p, c_char_p)),
+    "RunWithBinding": (133, (_P, _P, _P)),
+    "CreateIoBinding": (134, (_P, _P)),
+    "BindInput": (136, (_P, c_char_p, _P)),
+    "BindOutput": (137, (_P, c_char_p, _P)),
+    "CreateAndRegisterAllocator": (144, (_P, _P, _P)),
+    "CreateArenaCfg": (156, (c_size_t, c_int, c_int, c_int, _P)),
+    "SessionOptionsSetLoadCancellationFlag": (293, (_P, c_bool)),
+}
+"""Functions that return a status, by their places in the table and their parameters."""
+_RELEASES = {
+    "Status": 93, "Session": 95, "Value": 96, "RunOptions": 97, "TypeInfo": 98,
+    "TensorTypeAndShapeInfo": 99, "SessionOptions": 100, "IoBinding": 135,
+}  # fmt: skip
+_GET_MESSAGE = 2
+_ELEMENTS: dict[int, tuple[str, Any]] = {
+    1: ("float", np.float32), 2: ("uint8", np.uint8), 3: ("int8", np.int8),
+    4: ("uint16", np.uint16), 5: ("int16", np.int16), 6: ("int32", np.int32),
+    7: ("int64", np.int64), 9: ("bool", np.bool_), 10: ("float16", np.float16),
+    11: ("double", np.float64), 12: ("uint32", np.uint32), 13: ("uint64", np.uint64),
+}  # fmt: skip
+"""Names and types of elements, by their numbers in the C API."""
+
+Address = int
+
+
+class OrtError(RuntimeError):
+    """An error that onnxruntime returned."""
+
+
+class OrtPort(NamedTuple):
+    """
+    An input of a session.
+
+    Attributes:
+        name: Its name.
+        type: Such as "tensor(float)".
+        shape: Its sizes, -1 for one that is free.
+
+    """
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+
+
+class _Api:
+    """
+    The functions of the C API by their names, and what every session of the process shares.
+
+    A function raises OrtError. Raises UsageError if the library is not there, or too old.
+    """
+
+    def __init__(self) -> None:
+        without_telemetry()
+        library = ctypes.CDLL(str(_library()))
+        library.OrtGetApiBase.restype = c_void_p
+        get_api = ctypes.CFUNCTYPE(c_void_p, ctypes.c_uint32)(_word(library.OrtGetApiBase()))
+        table = get_api(_VERSION)
+        if not table:
+            raise UsageError(
+                "onnxruntime is too old: arkml needs 1.29 or newer, pip install -U onnxruntime"
+            )
+        self._library = library  # which stays loaded
+        self._message = ctypes.CFUNCTYPE(c_char_p, _P)(_word(table + 8 * _GET_MESSAGE))
+        self.releases = {
+            name: ctypes.PYFUNCTYPE(None, _P)(_word(table + 8 * place))
+            for name, place in _RELEASES.items()
+        }
+        self.run_bound: Address = _word(table + 8 * _FUNCTIONS["RunWithBinding"][0])
+        self.release_status: Address = _word(table + 8 * _RELEASES["Status"])
+        self._functions = {
+            name: ctypes.CFUNCTYPE(c_void_p, *parameters)(_word(table + 8 * place))
+            for name, (place, parameters) in _FUNCTIONS.items()
+        }
+        self.run = self._functions["RunWithBinding"]
+        self.allocator = self.made("GetAllocatorWithDefaultOptions")
+        self.memory = self.made("CreateCpuMemoryInfo", _ARENA, _DEFAULT)
+        self.environment = self.made("CreateEnv", _SILENT, b"arkml")
+        arena = self.made("CreateArenaCfg", ARENA_BYTES, -1, -1, -1)
+        self.call("CreateAndRegisterAllocator", self.environment, self.memory, arena)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function. Raises OrtError."""
+        self.require(self._functions[name](*arguments))
+
+    def made(self, name: str, *arguments: Any) -> Address:
+        """Return what a function has made, whose address it stores by its last argument."""
+        out = c_void_p()
+        self.call(name, *arguments, byref(out))
+        return out.value or 0
+
+    def require(self, status: Address | None) -> None:
+        """Raise the error of a status, if it is one."""
+        if status:
+            text = (self._message(status) or b"").decode("utf-8", "replace")
+            self.releases["Status"](status)
+            raise OrtError(text)
+
+    def name(self, function: str, session: Address, index: int) -> str:
+        """Return the name of an input or output."""
+        address = self.made(function, session, index, self.allocator)
+        try:
+            return ctypes.string_at(address).decode("utf-8", "replace")
+        finally:
+            self.call("AllocatorFree", self.allocator, address)
+
+    def shape(self, info: Address) -> tuple[int, tuple[int, ...]]:
+        """Return the number of the type of elements, and the sizes: -1 for a free one."""
+        kind, count = c_int(), c_size_t()
+        self.call("GetTensorElementType", info, byref(kind))
+        self.call("GetDimensionsCount", info, byref(count))
+        sizes = (c_int64 * count.value)()
+        self.call("GetDimensions", info, sizes, count)
+        return kind.value, tuple(sizes)
+
 
 _lock = Lock()
-_loaded: Any = None
+_loaded: _Api | None = None
 
 
-def onnxruntime() -> Any:
-    """Return the package, set up on the first call."""
+def load() -> _Api:
+    """Return the runtime, loaded and set up on the first call. Raises UsageError."""
     global _loaded
     with _lock:
         if _loaded is None:
-            _loaded = _set_up()
+            _loaded = _Api()
         return _loaded
 
 
-def open_session(data: bytes, time: LoadTime, *, folded_bytes: int) -> Any:
+class _Owned:
+    """Something of onnxruntime's that is released with this object. `address` is 0 behind that."""
+
+    _kind = ""
+
+    def __init__(self, address: Address) -> None:
+        self._release = load().releases[self._kind]
+        self.address = address
+
+    def __del__(self) -> None:
+        address, self.address = getattr(self, "address", 0), 0
+        if address and not sys.is_finalizing():
+            self._release(address)
+
+
+class OrtRunOptions(_Owned):
+    """Options of runs. A run without options makes its own, which is slower."""
+
+    _kind = "RunOptions"
+
+    def __init__(self) -> None:
+        api = load()
+        super().__init__(api.made("CreateRunOptions"))
+        api.call("RunOptionsSetRunLogSeverityLevel", self.address, _SILENT)
+        self._terminates = False
+
+    @property
+    def terminate(self) -> bool:
+        """True has runs with these options end before their next node. Any thread may set it."""
+        return self._terminates
+
+    @terminate.setter
+    def terminate(self, value: bool) -> None:
+        self._terminates = value
+        name = "RunOptionsSetTerminate" if value else "RunOptionsUnsetTerminate"
+        load().call(name, self.address)
+
+
+class _SessionOptions(_Owned):
+    _kind = "SessionOptions"
+
+    def __init__(self, folded_bytes: int) -> None:
+        api = load()
+        super().__init__(api.made("CreateSessionOptions"))
+        api.call("SetIntraOpNumThreads", self.address, 1)
+        api.call("SetInterOpNumThreads", self.address, 1)
+        api.call("SetSessionExecutionMode", self.address, _SEQUENTIAL)
+        api.call("SetSessionLogSeverityLevel", self.address, _SILENT)
+        for key, value in {
+            "session.intra_op.allow_spinning": "0",
+            "session.inter_op.allow_spinning": "0",
+            "session.use_env_allocators": "1",
+            "session.load_model_format": "ONNX",
+            "session.model_external_initializers_file_folder_path": _NO_FOLDER,
+            "optimization.constant_folding_max_output_size_in_bytes": str(folded_bytes),
+        }.items():
+            api.call("AddSessionConfigEntry", self.address, key.encode(), value.encode())
+
+    def cancel(self) -> None:
+        """End the loading of a model. Any thread may call it."""
+        load().call("SessionOptionsSetLoadCancellationFlag", self.address, True)
+
+
+class _Value(_Owned):
+    """A tensor: one that a run has made, or an array, float32, which is kept alive."""
+
+    _kind = "Value"
+
+    @classmethod
+    def of(cls, array: Floats) -> _Value:
+        """Return a tensor of the memory of an array, contiguous."""
+        shape = (c_int64 * array.ndim)(*array.shape)
+        address = load().made(
+            "CreateTensorWithDataAsOrtValue", load().memory, array.ctypes.data, array.nbytes, shape,
+            array.ndim, _FLOAT,
+        )  # fmt: skip
+        value = cls(address)
+        value.array = array
+        return value
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self.array: Floats | None = None
+
+    def copied(self) -> npt.NDArray[Any]:
+        """Return a copy as an array. Raises OrtError for elements that are no numbers."""
+        api = load()
+        info = api.made("GetTensorTypeAndShape", self.address)
+        try:
+            kind, shape = api.shape(info)
+        finally:
+            api.releases["TensorTypeAndShapeInfo"](info)
+        if kind not in _ELEMENTS:
+            raise OrtError(f"an output has elements of type {kind}, which are no numbers")
+        dtype = np.dtype(_ELEMENTS[kind][1])
+        size = dtype.itemsize * prod(shape)
+        data = ctypes.string_at(api.made("GetTensorMutableData", self.address), size)
+        return np.frombuffer(data, dtype).reshape(shape)
+
+
+class OrtSession(_Owned):
     """
-    Return the raw session of a vetted model, the one inside of `onnxruntime.InferenceSession`.
+    A loaded model. Any thread may run it.
+
+    Attributes:
+        inputs: Its inputs.
+        outputs: Names of its outputs.
+
+    """
+
+    _kind = "Session"
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        api, count = load(), c_size_t()
+        api.call("SessionGetInputCount", address, byref(count))
+        self.inputs = [self._input(api, index) for index in range(count.value)]
+        api.call("SessionGetOutputCount", address, byref(count))
+        names = range(count.value)
+        self.outputs = [api.name("SessionGetOutputName", address, index) for index in names]
+
+    def _input(self, api: _Api, index: int) -> OrtPort:
+        name = api.name("SessionGetInputName", self.address, index)
+        info = api.made("SessionGetInputTypeInfo", self.address, index)
+        try:
+            tensor = api.made("CastTypeInfoToTensorInfo", info)  # a part of `info`
+            if not tensor:
+                return OrtPort(name, "no tensor", ())
+            kind, shape = api.shape(tensor)
+        finally:
+            api.releases["TypeInfo"](info)
+        return OrtPort(name, f"tensor({_ELEMENTS.get(kind, (str(kind),))[0]})", shape)
+
+    def run(
+        self, names: Sequence[str], feeds: Mapping[str, Floats], options: OrtRunOptions
+    ) -> list[npt.NDArray[Any]]:
+        """
+        Run the model, and return outputs as arrays of their own.
+
+        Args:
+            names: The outputs.
+            feeds: float32, by the names of inputs.
+            options: Options of this run.
+
+        Raises:
+            OrtError: The run failed, or was ended.
+
+        """
+        api = load()
+        values = [_Value.of(np.ascontiguousarray(array, np.float32)) for array in feeds.values()]
+        found = (c_void_p * len(names))()
+        api.call(
+            "Run", self.address, options.address, _texts(feeds), _addresses(values), len(values),
+            _texts(names), len(names), found,
+        )  # fmt: skip
+        outputs = [_Value(address or 0) for address in found]
+        return [output.copied() for output in outputs]
+
+    def bound(
+        self, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: OrtRunOptions
+    ) -> BoundRun:
+        """
+        Return a run that reads and writes these arrays by address, without any work of Python.
+
+        Args:
+            feeds: float32, contiguous, by the names of inputs.
+            fetches: float32, contiguous, by the names of outputs.
+            options: Options of the run.
+
+        Raises:
+            OrtError: An array does not fit.
+
+        """
+        return BoundRun(self, feeds, fetches, options)
+
+
+class _RunStruct(ctypes.Structure):
+    """The struct arkml_bound of the native library."""
+
+    _fields_ = (
+        ("run", c_void_p),
+        ("release", c_void_p),
+        ("session", c_void_p),
+        ("options", c_void_p),
+        ("binding", c_void_p),
+    )
+
+
+class BoundRun(_Owned):
+    """
+    A call that runs a session on arrays, which it keeps alive. It raises OrtError.
+
+    `native` is the address of what the native library runs by itself.
+    """
+
+    _kind = "IoBinding"
+
+    def __init__(
+        self,
+        session: OrtSession,
+        feeds: Mapping[str, Floats],
+        fetches: Mapping[str, Floats],
+        options: OrtRunOptions,
+    ) -> None:
+        api = load()
+        super().__init__(api.made("CreateIoBinding", session.address))
+        self._kept: list[object] = [session, options]
+        for function, arrays in (("BindInput", feeds), ("BindOutput", fetches)):
+            for name, array in arrays.items():
+                value = _Value.of(array)
+                self._kept.append(value)
+                api.call(function, self.address, name.encode(), value.address)
+        self._api_run, self._require = api.run, api.require
+        self._arguments = session.address, options.address, self.address
+        self._own = _RunStruct(api.run_bound, api.release_status, *self._arguments)
+        self.native: Address = ctypes.addressof(self._own)
+
+    def __call__(self) -> None:
+        """Run the session."""
+        if status := self._api_run(*self._arguments):
+            self._require(status)
+
+
+def open_session(data: bytes, time: LoadTime, *, folded_bytes: int) -> OrtSession:
+    """
+    Load a vetted model.
 
     Constants that can be computed are kept up to `folded_bytes` each, and larger ones computed in
     each run. Raises ModelRejected if onnxruntime refuses the model, or as `LoadTime.late`.
     """
-    ort = onnxruntime()
-    options = _session_options(ort, folded_bytes)
-    with time.watched(lambda: options.set_load_cancellation_flag(True)) as watch:
+    api = load()
+    options = _SessionOptions(folded_bytes)
+    with time.watched(options.cancel) as watch:
         try:
-            session = ort.InferenceSession(
-                data, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            return OrtSession(
+                api.made(
+                    "CreateSessionFromArray", api.environment, data, len(data), options.address
+                )
             )
         except Exception as error:
             if is_of_handler(error):
@@ -51,56 +443,34 @@ def open_session(data: bytes, time: LoadTime, *, folded_bytes: int) -> Any:
             if watch.reason is not None:
                 raise time.late(watch.reason, "load") from error
             raise ModelRejected(f"onnxruntime refuses the model: {reason(error)}") from error
-    # The wrapper keeps the bytes of the model, the session inside of it does not.
-    return session._sess  # noqa: SLF001
-
-
-def run_options() -> Any:
-    """Return options for a run. A run without options makes its own, which is slower."""
-    options = onnxruntime().RunOptions()
-    options.log_severity_level = _SILENT
-    return options
-
-
-def bindings() -> Any:
-    """Return the module with the raw classes SessionIOBinding and OrtDevice."""
-    onnxruntime()
-    from onnxruntime.capi import _pybind_state
-
-    return _pybind_state
 
 
 def reason(error: Exception) -> str:
-    """Return the beginning of an onnxruntime error in one line, without its prefix."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text.removeprefix("[ONNXRuntimeError] : ")[:_SHOWN]
+    """Return the beginning of an error in one line."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:_SHOWN]
 
 
-def _set_up() -> Any:
-    ort = import_onnxruntime()
-    from onnxruntime.capi import _pybind_state as raw
-
-    ort.set_default_logger_severity(_SILENT)
-    memory = ort.OrtMemoryInfo(
-        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+def _library() -> Path:
+    """Return the library of the installed package. Raises UsageError."""
+    spec = find_spec("onnxruntime")
+    folders = [] if spec is None else list(spec.submodule_search_locations or ())
+    pattern = _LIBRARIES.get(sys.platform, "libonnxruntime.so.*")
+    for folder in folders:
+        if found := sorted(Path(folder, "capi").glob(pattern)):
+            return found[0]
+    raise UsageError(
+        f"onnxruntime has no {pattern} in {folders or 'any folder'}: arkml runs models by its C"
+        " API, which the packages of PyPI have: pip install --force-reinstall onnxruntime"
     )
-    ort.create_and_register_allocator(memory, raw.OrtArenaCfg(ARENA_BYTES, -1, -1, -1))
-    return ort
 
 
-def _session_options(ort: Any, folded_bytes: int) -> Any:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = _SILENT
-    for key, value in {
-        "session.intra_op.allow_spinning": "0",
-        "session.inter_op.allow_spinning": "0",
-        "session.use_env_allocators": "1",
-        "session.load_model_format": "ONNX",
-        "session.model_external_initializers_file_folder_path": _NO_FOLDER,
-        "optimization.constant_folding_max_output_size_in_bytes": str(folded_bytes),
-    }.items():
-        options.add_session_config_entry(key, value)
-    return options
+def _word(address: Address) -> Address:
+    return c_void_p.from_address(address).value or 0
+
+
+def _texts(names: Sequence[str] | Mapping[str, object]) -> Any:
+    return (c_char_p * len(names))(*(name.encode() for name in names))
+
+
+def _addresses(values: Sequence[_Value]) -> Any:
+    return (c_void_p * len(values))(*(value.address for value in values))

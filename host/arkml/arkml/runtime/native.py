@@ -17,7 +17,7 @@ from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_vo
 from pathlib import Path
 from typing import Any
 
-BUILD = 9
+BUILD = 10
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -96,9 +96,11 @@ class SubmitAnswer(ctypes.Structure):
 
     _fields_ = (
         ("record", c_uint64),
-        ("count", c_uint64),
+        ("count_at", c_uint64),
         ("metadata", c_uint64),
+        ("count", c_uint64),
         ("rows", c_void_p),
+        ("bound", c_void_p),
         ("is_of_guest", c_uint64),
     )
 

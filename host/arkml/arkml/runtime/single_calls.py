@@ -1,7 +1,7 @@
 """
 Calls of one guest that the native library runs by itself, with the answers to its submits.
 
-A call whose guest needs nothing of the host but the answers of one compiled model takes one call of
+A call whose guest needs nothing of the host but the answers of its policies takes one call of
 the library, from its beginning to its end. Whatever else the guest wants suspends it, and the host
 goes on with the call as with any other.
 """
@@ -17,7 +17,6 @@ from arkml.runtime.bindings import Address
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.rounds import Rounds
-from arkml.runtime.row_modules import NativeRun
 from arkml.runtime.shim import control_block as at
 
 _MOST = 8  # sessions of a guest whose submits are answered here
@@ -46,7 +45,7 @@ class SingleCalls:
         self._version = self._stopped_then = -1
         self._base = columns.arena.base
         self._answers: Any = None  # room for them, once there is one
-        self._runs: dict[int, NativeRun] = {}  # by the index of the session's record
+        self._runs: dict[int, object] = {}  # by the index of the session's record
         self._own = native.Single(
             round=rounds.address, place=place, record=self._base + control + at.RECORD,
             errors=self._base + control + at.TRAP, noted=self._base + control + at.NOTED,
@@ -72,14 +71,25 @@ class SingleCalls:
         """Set the seconds of a call after which the host looks at its budget."""
         self._own.room = seconds
 
-    def add(self, record: int, region: Region, run: NativeRun, *, is_of_guest: bool) -> None:
+    def add(
+        self,
+        record: int,
+        region: Region,
+        run: object,
+        *,
+        rows: Address = 0,
+        bound: Address = 0,
+        is_of_guest: bool,
+    ) -> None:
         """
         Have a run answer the submits of a session, while they have as many rows as this one.
 
         Args:
             record: The index of the session's record.
             region: Its queue.
-            run: What answers the present submit.
+            run: What answers the present submit, which is kept alive.
+            rows: The address of its struct arkml_rows, or 0.
+            bound: The address of its struct arkml_bound, or 0.
             is_of_guest: True to charge the guest for the runs.
 
         """
@@ -94,8 +104,9 @@ class SingleCalls:
         place = list(self._runs).index(record)
         start = self._base + 4 * region.record
         self._answers[place] = native.SubmitAnswer(
-            record, start + at.COUNT, start + at.METADATA_USED, run.address, is_of_guest
-        )
+            record, start + at.COUNT, start + at.METADATA_USED, region.count(), rows, bound,
+            is_of_guest,
+        )  # fmt: skip
         self._own.answer_count = len(self._runs)
 
     def forget(self) -> None:

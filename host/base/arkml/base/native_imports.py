@@ -20,8 +20,13 @@ def import_onnxruntime() -> Any:
 
     Telemetry would start a thread and leave a file in the temporary directory.
     """
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when the library is loaded
+    without_telemetry()
     return _whole("onnxruntime")
+
+
+def without_telemetry() -> None:
+    """Disable the telemetry of onnxruntime, whose libraries look at this when they are loaded."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
 def _whole(name: str) -> Any:
