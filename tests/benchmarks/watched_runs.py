@@ -97,6 +97,10 @@ HELD_OUT = {
     "corridor, rate 0": ("c_corridor", rate(0.0), 5_000, 36),
     "echo of 16 steps, no memory": ("c_echo_16", {"memory": 0}, 5_000, 30),
     "lander, rate 1": ("c_lander", rate(1.0), 4_000, 22),
+    "space invaders, rate 0.1, no entropy": (
+        "c_minatar_space_invaders",
+        rate(0.1, target_kl=0.0, clip_range=10.0, entropy_coefficient=0.0), 5_000, 37,
+    ),
 }  # fmt: skip
 """Guest, settings, frames and seed of runs that were trained after the thresholds were chosen."""
 

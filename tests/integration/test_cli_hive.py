@@ -297,7 +297,9 @@ def test_a_report_of_a_run_is_the_same_from_its_hive_and_from_its_directory(hive
     data = Path(trained["policy"]["onnx"]).parents[1] / "data"
     asked = arkml("report", run["name"], "--hive", address, "-o", by_hive, **TOKEN)
     read = arkml("report", run["id"], "--data", data, "-o", by_data, "--json")
-    curves = [re.findall(r'points="([^"]+)"', path.read_text()) for path in (by_hive, by_data)]
+    curves = [
+        re.findall(r'class="line c0" d="([^"]+)"', path.read_text()) for path in (by_hive, by_data)
+    ]
 
     assert (asked.status, read.status) == (0, 0), asked.err + read.err
     assert read.json == {

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from arkml.cli import tables
-from arkml.cli.tables import Column
+from arkml.cli.tables import ListColumn
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ def test_rows_a_frame_are_shown_without_an_exponent(rows, frames, shown):
 
 
 COLUMNS = (
-    Column("run"),
-    Column("name", 1, 8),
-    Column("status", 2),
-    Column("rows", 3, is_number=True),
-    Column("tags", 4, 6),
-    Column("reason", 5),
+    ListColumn("run"),
+    ListColumn("name", 1, 8),
+    ListColumn("status", 2),
+    ListColumn("rows", 3, is_number=True),
+    ListColumn("tags", 4, 6),
+    ListColumn("reason", 5),
 )
 ROWS = [
     ("51fda30fff39a239", "a name that goes on and on", "running", "1,024", "good, [bold]old", ""),

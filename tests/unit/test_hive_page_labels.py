@@ -7,7 +7,7 @@ from tests.node import run_module
 from tests.unit.test_hive_page import served
 
 from arkml.hive.protocol.runs import RunInfo
-from arkml.hive_commands.run_progress import Progress, progress_of
+from arkml.hive_commands.run_progress import RunProgress, progress_of
 
 PROGRAM = Path(__file__).parent / "hive_labels.mjs"
 SECOND = 10**9
@@ -98,7 +98,7 @@ def test_progress_is_that_of_the_limit_that_is_reached_first(run, share, text):
     [(None, ""), (0.0, "░░░░░░░░"), (0.3, "██▍░░░░░"), (0.5, "████░░░░"), (1.0, "████████")],
 )
 def test_a_bar_has_eighths_of_cells(share, bar):
-    assert Progress(share, "").bar == bar
+    assert RunProgress(share, "").bar == bar
 
 
 @pytest.mark.parametrize(

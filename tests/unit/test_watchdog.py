@@ -43,6 +43,7 @@ FOUND_LATER = {
     "corridor, rate 0": ["stuck"],
     "echo of 16 steps, no memory": ["stuck"],
     "lander, rate 1": ["diverging", "collapsed", "stuck"],
+    "space invaders, rate 0.1, no entropy": ["stuck", "collapsed"],
     "sparse reach": ["stuck"],  # it has found no reward so far
 }
 """The same of runs on which no threshold was chosen."""

@@ -44,7 +44,7 @@ _KINDS = {
 }
 
 
-class Column(NamedTuple):
+class ListColumn(NamedTuple):
     """
     A column of a list that is fitted into the width of a terminal.
 
@@ -92,7 +92,7 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def listing(
-    columns: Sequence[Column], rows: Iterable[Sequence[str]], stream: TextIO | None = None
+    columns: Sequence[ListColumn], rows: Iterable[Sequence[str]], stream: TextIO | None = None
 ) -> tuple[Table, list[str]]:
     """
     Return a table with one line for each row, and the names of columns that have no room.

@@ -100,9 +100,9 @@ def list_(
         if as_json:
             print_json({"runs": [run.as_json() for run in shown]})
             return GOOD
-        from arkml.cli.tables import show
+        from arkml.cli.tables import listing, show
 
-        table, dropped = run_list(shown)
+        table, dropped = listing(*run_list(shown))
         hidden = len(runs) - len(shown)
         more = f", and {hidden} archived (--archived)" if hidden else ""
         show(counted(len(shown), "run") + more, table)

@@ -9,31 +9,30 @@ from typing import TYPE_CHECKING
 from arkml.hive_commands.run_progress import progress_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from arkml.cli.tables import ListColumn
     from arkml.hive.protocol.runs import RunInfo
 
 _TO_MINUTES = len("2026-11-28 16:01")
 
 
-def run_list(runs: Sequence[RunInfo]) -> tuple[Table, list[str]]:
-    """Return the table of runs, and the names of columns for which stdout is too narrow."""
-    from arkml.cli.tables import Column, listing
+def run_list(runs: Sequence[RunInfo]) -> tuple[Sequence[ListColumn], list[tuple[str, ...]]]:
+    """Return the columns of a list of runs, and a row for each."""
+    from arkml.cli.tables import ListColumn
 
     columns = (
-        Column("run"),
-        Column("name", 1, 14),
-        Column("status", 2),
-        Column("progress", 4, 14),
-        Column("return", 3, is_number=True),
-        Column("reason", 5, 20),
-        Column("rows", 7, is_number=True),
-        Column("updates", 9, is_number=True),
-        Column("started", 6),
-        Column("tags", 8, 8),
-        Column("game", 10, 8),
+        ListColumn("run"),
+        ListColumn("name", 1, 14),
+        ListColumn("status", 2),
+        ListColumn("progress", 4, 14),
+        ListColumn("return", 3, is_number=True),
+        ListColumn("reason", 5, 20),
+        ListColumn("rows", 7, is_number=True),
+        ListColumn("updates", 9, is_number=True),
+        ListColumn("started", 6),
+        ListColumn("tags", 8, 8),
+        ListColumn("game", 10, 8),
     )
-    return listing(columns, map(_row, runs))
+    return columns, [_row(run) for run in runs]
 
 
 def _row(run: RunInfo) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
-class Progress(NamedTuple):
+class RunProgress(NamedTuple):
     """The share of the limit that a run reaches first, None without one, and what is to be said."""
 
     share: float | None
@@ -31,17 +31,17 @@ class Progress(NamedTuple):
         return ("█" * whole + _EIGHTHS[rest].strip()).ljust(_BAR, "░")
 
 
-def progress_of(run: RunInfo, now: int | None = None) -> Progress:
+def progress_of(run: RunInfo, now: int | None = None) -> RunProgress:
     """Return the progress of a run at a time in nanoseconds since the Unix epoch, or now."""
     from arkml.hive.protocol.runs import OVER
 
     at = time.time_ns() if now is None else now
     lasted = ((run.ended_at or at) - run.started_at) / _NANOSECONDS
     if run.status in OVER:
-        return Progress(None, _time(lasted))
+        return RunProgress(None, _time(lasted))
     limits = list(_limits(run, at, lasted))
     share, text = max(limits, key=lambda one: one[0]) if limits else (None, _time(lasted))
-    return Progress(share, ", ".join([text, *_beside(run)]))
+    return RunProgress(share, ", ".join([text, *_beside(run)]))
 
 
 def _limits(run: RunInfo, at: int, lasted: float) -> Iterator[tuple[float, str]]:

@@ -37,7 +37,7 @@ class PolicyVersion:
     data: bytes
 
 
-class VersionRatings(WireStruct, frozen=True):
+class EvaluatedVersions(WireStruct, frozen=True):
     """The mean return of the last evaluation of each version that has one."""
 
     mean_returns: dict[int, float]
@@ -55,7 +55,7 @@ class PolicyVersions:
         self._run = run
         self._directory = run / PUBLISHED_NAME
         self._directory.mkdir(exist_ok=True)
-        ratings = read_kept(self._directory / _RATINGS, VersionRatings)
+        ratings = read_kept(self._directory / _RATINGS, EvaluatedVersions)
         self.ratings = {} if ratings is None else ratings.mean_returns
         """The mean return of the last evaluation of versions that were kept then."""
         for held in self._directory.glob(f"{_HELD}*"):
@@ -135,7 +135,7 @@ class PolicyVersions:
         """Note the mean return of an evaluation. Raises OSError."""
         kept = {**self.ratings, version: mean_return}
         self.ratings = {one: score for one, score in kept.items() if self.has(one)}
-        content = VersionRatings(self.ratings).as_bytes()
+        content = EvaluatedVersions(self.ratings).as_bytes()
         write_atomic(self._directory / _RATINGS, content, durable=False)
 
     def has(self, version: int) -> bool:
