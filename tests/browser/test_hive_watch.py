@@ -1,7 +1,10 @@
 """People watch versions of a run on its page: side by side, recorded, and by keyboard alone."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
+from tests.browser.hives import serving, training
 from tests.browser.people import live
 from tests.integration.command_line import GUESTS
 from tests.integration.watched_runs import watched_hive, with_section
@@ -17,6 +20,7 @@ SPEC = {
         }
     }
 }
+WATCHES = re.compile(r"watches version (\d+)$")
 HIDE = """(isHidden) => {
   Object.defineProperty(document, "hidden", { configurable: true, get: () => isHidden });
   document.dispatchEvent(new Event("visibilitychange"));
@@ -114,6 +118,37 @@ def test_a_version_is_chosen_on_the_strip_by_keys_and_by_click(hive, reach, look
     expect(section.locator(".stage h3").filter(has_text="Version")).to_have_text(
         ["Version 1", "Version 3"]
     )
+
+
+def test_a_version_is_watched_from_the_chart_of_returns(looks, tmp_path):
+    options = ("--frames", 900, "--eval-every", 200, "--evaluate-episodes", 2, "--keep-module")
+    with serving(tmp_path / "hive") as hive:
+        with training(hive, tmp_path / "out", *options, guest="c_cartpole") as trained:
+            assert trained.wait() == 0, trained.said
+        run = hive.the_run()
+        kept = [one["version"] for one in hive.get(f"/runs/{run}/versions")["versions"]]
+        ann = live(looks(f"{hive.link}#runs={run}"))
+        one = ann.page.locator("figure[data-metric='rollout/ep_rew_mean']")
+        values = one.get_by_role("slider")
+        watched = ann.page.locator("[data-section=watch] .stage h3").filter(has_text="Version")
+        named = []
+        for key in ("End", "Home"):
+            values.press(key)
+            expect(values).to_have_attribute("aria-valuetext", WATCHES)
+            named.append(int(WATCHES.search(values.get_attribute("aria-valuetext"))[1]))
+            values.press("Enter")
+            expect(watched).to_have_text(f"Version {named[-1]:,}")
+        area = one.locator(".u-over")
+        size = area.bounding_box()
+        area.click(position={"x": size["width"] - 2, "y": size["height"] - 4})
+        expect(watched).to_have_text(f"Version {named[0]:,}")
+        area.click(position={"x": 2, "y": 20})  # not at the axis
+        expect(one.locator(".reading")).to_contain_text(f"watches version {named[1]}")
+
+        assert named[1] == kept[0]
+        assert set(named) <= set(kept)
+        assert named[0] > named[1]
+        expect(watched).to_have_text(f"Version {named[0]:,}")
 
 
 def test_an_episode_is_recorded_and_opens_below(hive, reach, looks):

@@ -14,7 +14,7 @@ const { Store } = await module("store");
 const { Stream } = await module("stream");
 const { histogramSpec } = await module("histograms");
 const groups = await module("groups");
-const { axisOfHeat, changesOf, tracesOf, heatOf } = await module("traces");
+const { axisOfHeat, changesOf, tracesOf, heatOf, versionsIn } = await module("traces");
 const { columnOf, changedSettings, sorted } = await module("columns");
 const { filterOf } = await module("filters");
 const sweep = await module("sweep_points");
@@ -225,6 +225,8 @@ const answers = {
     const pointsOf = (id, name) => points[id]?.[name] ?? [];
     return changesOf({ name: "m" }, made, pointsOf, new Map(Object.entries(histories)), all);
   },
+  versions: (run, points, versions, view) =>
+    versionsIn({ name: "m" }, run, versions, (_, name) => points[name] ?? [], { ...viewIn(""), ...view }),
   heat: (reply, x = "rows", updates = []) => ({
     ...heatOf(reply, { x }, 0, COLORS, updates),
     axis: axisOfHeat({ x }, updates),

@@ -245,6 +245,20 @@ def test_a_chart_has_a_line_where_the_module_of_the_guest_has_changed():
     assert [one["x"] for one in by_age] == [2e-7]
 
 
+def test_versions_lie_at_the_points_before_them_and_the_first_ones_at_the_first():
+    points = {"m": [[10, 1.0, 100], [20, 2.0, 200]], "train/n_updates": [[5, 3, 90], [25, 7, 210]]}
+    versions = [{"version": 1, "at": 50}, {"version": 2, "at": 150}, {"version": 9, "at": 250}]
+    by_rows, by_updates, without = all_asked(
+        ("versions", run("a"), points, versions, {}),
+        ("versions", run("a"), points, versions, {"x": "updates"}),
+        ("versions", run("a"), {}, versions, {}),
+    )
+
+    assert [(one["version"], one["x"]) for one in by_rows] == [(1, 10), (2, 10), (9, 20)]
+    assert [one["x"] for one in by_updates] == pytest.approx([10 / 3, 5, 7])
+    assert without == []
+
+
 def test_a_histogram_is_a_map_of_shares():
     reply = {"times": [1, 2], "rows": [10, 20], "edges": [0, 1, 2], "counts": [[1, 3], [2, 2]]}
     trace = asked("heat", reply)

@@ -8,13 +8,16 @@ import { describe } from "./descriptions.js";
 import { button, element, setText, table } from "./dom.js";
 import { harmless, short } from "./format.js";
 import { Plot } from "./plot.js";
-import { axisOfHeat, changesOf, heatOf, inputsOf, isAlike, needsUpdates, tracesOf, UPDATES } from "./traces.js";
+import { axisOfHeat, changesOf, heatOf, inputsOf, isAlike, needsUpdates, tracesOf, UPDATES, versionsIn } from "./traces.js";
 
 const EVERY = 1_000; // milliseconds between two drawings of one chart
 const AXIS = { time: "", age: "seconds since the start" }; // the names of others are their labels
 let made = 0; // charts, whose parts have ids
 
-/** Charts of one view. They draw what `context` gives: runs, groups, view, colors, points, histories. */
+/**
+ * Charts of one view. They draw what `context` gives: runs, groups, view, colors, points, histories,
+ * versions that may be watched, and `watch(version)`.
+ */
 export class Charts {
   constructor(context) {
     this.context = context;
@@ -215,7 +218,7 @@ class Chart {
     const { spec, context } = this;
     if (spec.lines || spec.heat) return null;
     const drawn = inputsOf(spec, context.groups(colors), context.points, context.histories(), context.view);
-    return [colors, this.numbers.hidden, ...drawn];
+    return [colors, this.numbers.hidden, context.versions(spec), ...drawn];
   }
 
   #isLoaded() {
@@ -229,6 +232,13 @@ class Chart {
     const { spec, context } = this;
     if (spec.lines || spec.heat) return [];
     return changesOf(spec, context.groups(colors), context.points, context.histories(), context.view);
+  }
+
+  /** Return the versions of a run alone that may be watched, where they lie in the chart. */
+  #versions() {
+    const { spec, context } = this;
+    const [run] = context.runs();
+    return versionsIn(spec, run, context.versions(spec), context.points, context.view);
   }
 
   /** Return the points of train/n_updates of the run of a histogram, if its axis needs them. */
@@ -255,6 +265,8 @@ class Chart {
       range: isOwn ? this.zoom : shared,
       label: AXIS[axis] ?? axis,
       changes: this.#changes(colors),
+      versions: this.#versions(),
+      watch: (version) => context.watch(version),
       colors,
       where: (x) => placeText(axis, x),
       text: (value) => valueText(spec, value),

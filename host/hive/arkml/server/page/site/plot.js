@@ -1,20 +1,22 @@
 // One plot of traces over an axis, drawn by uPlot: its scales, axes and bands, its cursor, its zoom.
 
 import { aligned, bandsOf, nearest, placesOf, roomy, tick, timeTicks } from "./plot_data.js";
-import { dashOf, paintChanges, paintHeat, paintMarks } from "./plot_paint.js";
+import { dashOf, paintChanges, paintHeat, paintMarks, paintVersions } from "./plot_paint.js";
 import { Readout } from "./readout.js";
 import uPlot from "./vendor/uplot/uPlot.esm.js";
 
 const HEIGHT = 220;
 const FONT = "11px system-ui, sans-serif";
 const LEAST_DRAG = 6; // pixels: less is a click
+const NEAR_AXIS = 24; // pixels above it, in which a click chooses a version
 
 /**
  * The plot in an element.
  *
  * `draw` takes traces {name, x, y, mode, line, marker, mark, fill, isAside} or one map {x, edges, z, colors}.
  * A trace with `fill` is filled down to the one before it; one that `isAside` is not read. The
- * layout has isTime, isLog, fromZero, range, label, changes, colors, and the texts `where(x)`, `text(value)` and `ticks(values, step)`.
+ * layout has isTime, isLog, fromZero, range, label, changes, colors, and the texts `where(x)`, `text(value)` and `ticks(values, step)`;
+ * its `versions` {version, x} are marked on the axis, and `watch(version)` is called with the one that a click or the Enter key chooses.
  */
 export class Plot {
   constructor(target, label, zoomed) {
@@ -26,6 +28,7 @@ export class Plot {
       read: (place) => this.#read(place),
       point: (place) => this.#point(place),
       zoom: (factor, place) => this.#zoom(factor, place),
+      enter: (place) => this.#watch(place),
     });
     this.sizes = new ResizeObserver(() => this.#fit());
     this.sizes.observe(target);
@@ -44,6 +47,7 @@ export class Plot {
       this.chart = new uPlot(this.#options(this.#width(), HEIGHT), data, this.target);
       this.shape = shape;
       this.readout.attach(this.chart.over);
+      this.chart.over.addEventListener("click", (event) => this.#clicked(event));
     }
     this.readout.bound();
   }
@@ -154,6 +158,7 @@ export class Plot {
     if (this.traces[0].z) paintHeat(chart, this.traces[0]);
     else paintMarks(chart, this.traces);
     paintChanges(chart, this.layout.changes);
+    paintVersions(chart, this.layout.versions, this.layout.colors.quiet);
   }
 
   #selected(chart) {
@@ -161,6 +166,23 @@ export class Plot {
     chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     if (width < LEAST_DRAG) return;
     this.zoomed([chart.posToVal(left, "x"), chart.posToVal(left + width, "x")]);
+  }
+
+  #clicked({ offsetX, offsetY }) {
+    const { over } = this.chart;
+    if (offsetY > over.clientHeight - NEAR_AXIS) this.#watch(this.chart.posToVal(offsetX, "x"));
+  }
+
+  /** Watch the version that is nearest to a place; return false where there is none. */
+  #watch(place) {
+    const one = this.#versionAt(place);
+    if (one) this.layout.watch(one.version);
+    return one !== undefined;
+  }
+
+  #versionAt(place) {
+    const { versions } = this.layout;
+    return versions[nearest(versions.map(({ x }) => x), place)];
   }
 
   #zoom(factor, place) {
@@ -193,7 +215,8 @@ export class Plot {
       const value = y[nearest(x, place)];
       return Number.isFinite(value) ? [{ name, value: text(value), color: line?.color ?? marker.color }] : [];
     });
-    return { where: where(place), values };
+    const one = this.#versionAt(place);
+    return { where: where(place), values, hint: one ? `Enter, or a click on its mark, watches version ${one.version}` : "" };
   }
 
   /** Return the largest shares of a histogram at a place. */

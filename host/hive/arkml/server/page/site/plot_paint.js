@@ -4,6 +4,7 @@ const DASHES = {
   solid: [], dot: [2, 3], dash: [7, 4], longdash: [12, 4], dashdot: [7, 3, 2, 3], longdashdot: [12, 3, 2, 3],
 };
 const LARGEST = 11; // pixels of a mark, which may lie at an edge
+const VERSION = 9; // pixels of the line of a version
 const APART = 70; // pixels between two marks of a line
 
 /** The corners of marks, in shares of their radius. */
@@ -90,6 +91,22 @@ export function paintChanges(plot, changes) {
       ctx.fillText(text, left + 3 * ratio, top + ratio);
     }
   });
+}
+
+/** Paint a short line on the axis for each version that may be watched. */
+export function paintVersions(plot, versions, color) {
+  const bottom = plot.bbox.top + plot.bbox.height;
+  inside(plot, (ctx, ratio) => {
+    ctx.strokeStyle = color;
+    ctx.lineWidth = 1.5 * ratio;
+    ctx.beginPath();
+    for (const { x } of versions) {
+      const left = plot.valToPos(x, "x", true);
+      ctx.moveTo(left, bottom - VERSION * ratio);
+      ctx.lineTo(left, bottom);
+    }
+    ctx.stroke();
+  }, 1);
 }
 
 /** Paint a map of shares {x, edges, z, colors}: a cell for each place and each bin. */

@@ -8,8 +8,9 @@ const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -
 /**
  * The reading of one plot, a slider for those who use keys or hear the page.
  *
- * `source` has `places()`, in their order, `read(place)` ({where, values: [{name, value, color}]}),
- * `point(place)`, which moves the cursor there and calls `show`, and `zoom(factor, place)`.
+ * `source` has `places()`, in their order, `read(place)` ({where, values: [{name, value, color}], hint}),
+ * `point(place)`, which moves the cursor there and calls `show`, `zoom(factor, place)`, and
+ * `enter(place)`, which returns false where the Enter key does nothing.
  */
 export class Readout {
   constructor(target, label, source) {
@@ -32,7 +33,7 @@ export class Readout {
 
   /** Show the values at a place; `left` is where that lies in the area, in pixels. */
   show(place, left) {
-    const { where, values } = this.source.read(place);
+    const { where, values, hint = "" } = this.source.read(place);
     this.index = this.source.places().indexOf(place);
     const shown = values.slice(0, MOST_READ).map(({ name, value, color }) => {
       const mark = element("span", { className: "swatch" });
@@ -41,12 +42,13 @@ export class Readout {
     });
     const more = values.length - MOST_READ;
     if (more > 0) shown.push(element("div", {}, `and ${more} more`));
+    if (hint) shown.push(element("div", { className: "where" }, hint));
     this.box.replaceChildren(element("div", { className: "where" }, where), ...shown);
     this.box.hidden = false;
     const isRight = left > this.area.clientWidth / 2;
     this.box.style.left = isRight ? "" : `${left + 12}px`;
     this.box.style.right = isRight ? `${this.area.clientWidth - left + 12}px` : "";
-    this.#say(where, values);
+    this.#say(where, values, hint);
   }
 
   /** Show nothing. */
@@ -65,11 +67,11 @@ export class Readout {
     }
   }
 
-  #say(where, values) {
+  #say(where, values, hint) {
     const all = values.slice(0, MOST_READ);
     const text = all.map(({ name, value }) => (all.length > 1 ? `${name} ${value}` : value)).join("; ");
     this.target.setAttribute("aria-valuenow", String(Math.max(0, this.index)));
-    this.target.setAttribute("aria-valuetext", `${where}: ${text || "no value"}`);
+    this.target.setAttribute("aria-valuetext", [`${where}: ${text || "no value"}`, hint].filter(Boolean).join(". "));
   }
 
   #press(event) {
@@ -78,7 +80,9 @@ export class Readout {
     const last = places.length - 1;
     const at = Math.min(this.index ?? last, last);
     const factor = { "+": 0.5, "-": 2 }[event.key];
-    if (factor !== undefined && last > 0) this.source.zoom(factor, places[at]);
+    if (event.key === "Enter") {
+      if (last < 0 || !this.source.enter(places[at])) return;
+    } else if (factor !== undefined && last > 0) this.source.zoom(factor, places[at]);
     else if (event.key in STEPS && last >= 0) {
       const step = this.box.hidden && this.index === undefined && STEPS[event.key] === 1 ? 0 : STEPS[event.key];
       this.source.point(places[Math.max(0, Math.min(last, at + step))]);

@@ -29,6 +29,8 @@ import { watchOf } from "./watch.js";
 const MOST_NAMED = 3; // runs in the title
 const MOST_PINS = 24;
 const MOST_CHARTS = 12;
+const RETURNS = ["rollout/ep_rew_mean", "eval/mean_reward"]; // the charts in which versions are marked
+const NONE = [];
 const OF_ONE = ["origin", "versions", "log"]; // sections of one run alone
 const DETAILS_EVERY = 10_000; // milliseconds, while one of the panels that show them is in view
 const BRIEF = ["return", "evaluation", "rows"]; // figures that are left where all of them are folded
@@ -108,6 +110,8 @@ export class RunView {
       histories: () => app.store.histories,
       newest: (id, name) => app.store.metrics.get(id)?.get(name)?.value,
       zoom: (range) => app.change({ zoom: range }),
+      versions: ({ name }) => (RETURNS.includes(name) ? this.watchable : NONE),
+      watch: (version) => this.#watch(version),
     });
     this.figures = element("dl", { className: "figures" });
     this.brief = element("summary", {});
@@ -209,14 +213,19 @@ export class RunView {
       this.panels.push(this.sessions);
     }
     this.watch = null;
+    this.watchable = NONE; // versions
     this.replays = null;
     if (runs.length === 1) {
       const panel = replaysOf(runs[0], (isThere) => setShown(this.replays, isThere));
       this.replays = folded("replays", "Evaluated episodes", panel.element);
       this.replays.hidden = true;
-      const watch = watchOf(app, runs[0], (kept) => panel.open(kept));
+      const watch = watchOf(app, runs[0], (kept) => panel.open(kept), (versions) => {
+        this.watchable = versions;
+        this.charts.redraw();
+      });
       this.watch = folded("watch", "Watch", watch.element);
       this.watch.addEventListener("toggle", () => watch.fold(this.watch.open));
+      this.watchVersion = watch.open;
       this.panels.push(panel, watch);
     }
     for (const [id, title, make, isFolded] of [
@@ -235,6 +244,13 @@ export class RunView {
       parts.push(part);
     }
     return parts;
+  }
+
+  /** Watch a version that was chosen in a chart. */
+  #watch(version) {
+    this.watch.open = true;
+    this.watchVersion(version);
+    this.watch.scrollIntoView({ block: "nearest" });
   }
 
   /** Show the charts of all metrics that are searched for; those that were there stay. */

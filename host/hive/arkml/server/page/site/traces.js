@@ -74,15 +74,33 @@ export function changesOf(spec, groups, points, histories, view) {
     for (const run of runs) {
       const curve = points(run.id, spec.names?.[0] ?? spec.name);
       for (const { kind, at } of histories.get(run.id) ?? []) {
-        const before = kind === "module" && curve.findLast((point) => point[2] <= at);
-        if (!before) continue;
-        const updates = needsUpdates(view) ? points(run.id, UPDATES) : [];
-        const [x] = onAxis([[before[0], 0, at]], view.x, { updates, started: run.started_at }).xs;
+        const x = kind === "module" ? placeOf(run, curve, at, points, view) : undefined;
         if (x !== undefined) changes.push({ x, color, text: "module" });
       }
     }
   }
   return changes;
+}
+
+/**
+ * Return the versions of a run that are kept, [{version, at}], each with its `x` in a chart.
+ *
+ * A version from before the first point lies there.
+ */
+export function versionsIn(spec, run, versions, points, view) {
+  const curve = points(run.id, spec.name);
+  return versions.flatMap((one) => {
+    const x = placeOf(run, curve, Math.max(one.at, curve[0]?.[2]), points, view);
+    return x === undefined ? [] : [{ ...one, x }];
+  });
+}
+
+/** Return where a time lies on the axis: at the last point before it; undefined before the first. */
+function placeOf(run, curve, at, points, view) {
+  const before = curve.findLast((point) => point[2] <= at);
+  if (!before) return undefined;
+  const updates = needsUpdates(view) ? points(run.id, UPDATES) : [];
+  return onAxis([[before[0], 0, at]], view.x, { updates, started: run.started_at }).xs[0];
 }
 
 function curveOf(run, name, points, view) {

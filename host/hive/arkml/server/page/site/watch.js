@@ -50,8 +50,13 @@ function fill(select, choices) {
   select.value = chosen || all[0]?.[0] || "";
 }
 
-/** The panel of a run; `recorded` is called with the replay of an episode that was recorded. */
-export function watchOf(app, run, recorded) {
+/**
+ * The panel of a run, whose `open(version)` watches one.
+ *
+ * `recorded` is called with the replay of an episode that was recorded, and `listed` with the
+ * versions that may be watched, [{version, at}], when they have changed.
+ */
+export function watchOf(app, run, recorded, listed) {
   let kept = null;
   let stages = [];
   let turning = null;
@@ -137,11 +142,13 @@ export function watchOf(app, run, recorded) {
   };
 
   const list = (found) => {
+    const isOther = JSON.stringify(found) !== JSON.stringify(kept);
     kept = found;
     const isReady = !found.obstacle && found.latest !== null;
     setText(about, harmless(found.obstacle || (isReady ? "" : "There is no policy to watch yet.")));
     setShown(about, about.textContent !== "");
     for (const part of [controls, strip.element]) setShown(part, isReady);
+    if (isOther) listed(isReady ? found.versions : []);
     if (!isReady) return;
     const choices = choicesOf(found);
     fill(first.select, choices);
@@ -152,7 +159,7 @@ export function watchOf(app, run, recorded) {
     drawStrip();
   };
   const load = async () => {
-    if (document.hidden || !isSeen) return;
+    if (document.hidden || !(isSeen || kept === null)) return; // charts have them from the beginning
     try {
       list(await get(`v1/runs/${run.id}/versions`));
       setText(trouble, "");
@@ -194,8 +201,13 @@ export function watchOf(app, run, recorded) {
     observer.disconnect();
     document.removeEventListener("visibilitychange", turn);
   };
+  void load();
   return {
     element: target,
+    open: (version) => {
+      first.select.value = String(version);
+      watch();
+    },
     fold: (isOpen) => !isOpen && stop(),
     redraw: () => stages.forEach((stage) => stage.redraw()),
     update: () => isSeen && drawStrip(),
