@@ -36,14 +36,14 @@ def listen(page, complain):
     """
     Call `complain` with what goes wrong in a page, of which it is told before it opens anything.
 
-    That is what it writes to the console as an error or a warning, errors of scripts, requests that
-    its policy forbids, and answers with a status of 400 and more, which Chromium writes to the
+    That is what it writes to the console as an error, errors of scripts, requests that its policy
+    forbids, and answers with a status of 400 and more, which Chromium writes to the
     console and Firefox does not.
     """
     page.add_init_script(REPORT)
 
     def hear(message):
-        if message.type in ("error", "warning"):
+        if message.type == "error":
             complain(message.text)
 
     def look(response):

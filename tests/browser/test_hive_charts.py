@@ -112,7 +112,7 @@ def test_the_return_is_on_the_first_screen_of_a_phone(looks, tmp_path):
         sideways = ann.page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
     assert box["y"] + box["height"] <= 667
-    assert sideways == 0
+    assert sideways <= 0  # Firefox has scroll bars here, which the width of the window counts
 
 
 def test_a_picture_has_the_chart_and_the_names_of_its_lines(looks, tmp_path):
