@@ -157,7 +157,7 @@ def test_the_time_of_the_estimate_is_limited():
 
 
 def test_the_memory_of_the_process_is_limited():
-    with pytest.raises(ModuleTooComplex, match="a guest took more than 300 MiB of memory"):
+    with pytest.raises(ModuleTooComplex, match="a guest took more than 400 MiB of memory"):
         compile_in_child(wide_loops(1_000, 100), "a guest", STACK, 60.0)
 
 

@@ -20,6 +20,12 @@ from arkml.runtime.module.complexity import BYTES_PER_MB
 _MB = 1 << 20
 _SECONDS_PER_MB = 8
 """Seconds of processor time for each MB of module, four times the time of ordinary code."""
+_BYTES_PER_MB = BYTES_PER_MB * 4 // 3
+"""
+Bytes of address space for each MB of module, beside _BASE_BYTES.
+
+They are more than a module may take by the estimate: programs of Go take up to 330 MiB a MB.
+"""
 _BASE_BYTES = 192 * _MB
 """Address space of the threads of the compiler, which is reserved and hardly used."""
 _ESTIMATE_BYTES = 8
@@ -39,7 +45,7 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
     process; KeyboardInterrupt ends it as well.
     """
     size = max(1.0, len(wasm) / _MB)
-    limits = math.ceil(_SECONDS_PER_MB * size), _BASE_BYTES + int(BYTES_PER_MB * size)
+    limits = math.ceil(_SECONDS_PER_MB * size), _BASE_BYTES + int(_BYTES_PER_MB * size)
     return _answered(wasm, name, [compiler.__file__, str(stack)], limits, deadline)
 
 
