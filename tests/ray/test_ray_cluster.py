@@ -136,3 +136,38 @@ def test_a_killed_parent_leaves_no_process_and_no_file(number, act, tmp_path):
     eventually(lambda: not made & directories(), 60.0)
     left = set(SHARED.iterdir()) - shared  # other programs have files there, too
     eventually(lambda: not left & set(SHARED.iterdir()), 60.0)
+
+
+TRAPS = """
+import arkml
+from arkml.workers.ray_cluster import RayCluster
+
+GUEST = b'''(module (memory 1)
+  (func (export "stop") unreachable)
+  (func (export "read") (drop (i32.load (i32.const 0x7fffffff))))
+  (func (export "divide") (param i32) (drop (i32.div_s (i32.const 1) (local.get 0)))))'''
+
+def trap():
+    with arkml.Host() as host:
+        for call in (("stop",), ("read",), ("divide", 0)):
+            try:
+                host.load(GUEST).call(*call)
+            except arkml.GuestTrap as error:
+                print(error.code)
+
+trap()
+with RayCluster.open():
+    trap()
+trap()
+"""
+
+
+def test_guests_trap_as_before_in_a_process_that_joins_a_cluster_after_their_host():
+    done = subprocess.run(
+        [sys.executable, "-c", TRAPS], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    codes = ["unreachable", "memory out of bounds", "integer division by zero"]
+    assert done.stdout.splitlines() == 3 * codes

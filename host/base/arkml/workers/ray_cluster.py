@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import signal
@@ -32,6 +33,9 @@ _CONNECTING = 3.0
 _JOINING = 9.5
 _ENDING = 5.0
 _HIGHEST_PORT = 65_535
+
+_FAULTS = (signal.SIGILL, signal.SIGSEGV, signal.SIGFPE, signal.SIGBUS)
+_MOST_ACTION = 1_024  # bytes of a struct sigaction, 152 with glibc
 
 _AUTHENTICATION = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -103,7 +107,8 @@ class RayCluster(Closing):
             self._users -= 1
             if self._users == 0:
                 RayCluster._current = None
-                self.ray.shutdown()
+                with _kept_fault_handlers():
+                    self.ray.shutdown()
                 _read_authentication()
                 self._programs.close(_ENDING)
 
@@ -187,7 +192,7 @@ class RayCluster(Closing):
             ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment at import
         _read_authentication()
         try:
-            with _kept_signal_handler(signal.SIGTERM):
+            with _kept_signal_handler(signal.SIGTERM), _kept_fault_handlers():
                 ray.init(address, configure_logging=False, log_to_driver=False, **options)
         except Exception as error:
             if is_of_handler(error):
@@ -339,3 +344,22 @@ def _kept_signal_handler(number: signal.Signals) -> Iterator[None]:
     finally:
         with suppress(ValueError):
             signal.signal(number, handler)
+
+
+@contextmanager
+def _kept_fault_handlers() -> Iterator[None]:
+    """
+    Restore the handlers of faults at the end, which are not Python's.
+
+    A trap of WebAssembly is a fault that the engine's handler takes. Ray sets others at its begin,
+    which end the process instead, and leaves none at its end.
+    """
+    sigaction = ctypes.CDLL(None).sigaction
+    before = {number: ctypes.create_string_buffer(_MOST_ACTION) for number in _FAULTS}
+    for number, action in before.items():
+        sigaction(int(number), None, action)
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            sigaction(int(number), action, None)
