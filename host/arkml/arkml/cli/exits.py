@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from arkml.base.ending import leave
 from arkml.cli.output import StdoutClosed, StdoutUnwritable
 from arkml.cli.signals import SIGNALS
 from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestExit
@@ -115,13 +116,3 @@ def print_json(document: dict[str, Any]) -> None:
     """Write the one JSON object of a `--json` run."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
-
-
-def leave(status: int) -> NoReturn:
-    """End the process at once, without Python's own clean-up."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # None is closed from the start
-        try:
-            stream.flush()
-        except OSError:  # its reader is gone
-            continue
-    os._exit(status)

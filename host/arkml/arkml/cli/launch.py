@@ -11,9 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from arkml.base.ending import leave
 from arkml.base.files import named
 from arkml.cli import options
-from arkml.cli.exits import UNREAD, leave
+from arkml.cli.exits import UNREAD
 from arkml.cli.user_files import read_model
 from arkml.cli.values import read_directory, read_limits
 from arkml.errors import AbiError, ModelRejected, UsageError

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from arkml.base.ending import leaving_at_the_end
 from arkml.errors import HiveError, UsageError
 from arkml.hive.notifier import NotifyOptions
 from arkml.hive.protocol.runs import DEFAULT_PORT
@@ -128,4 +129,5 @@ def _read_line() -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with leaving_at_the_end():
+        sys.exit(main())
