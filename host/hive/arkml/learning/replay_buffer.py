@@ -247,6 +247,8 @@ class ReplayBuffer:
 
     def _gather_images(self, slots: Slots, out: Any) -> None:
         """Write the images that rows see, the oldest first: uint8, [k, B, frames * I]."""
+        if not out.size:
+            return
         seen = out.reshape(len(slots), self._frames, self._images.shape[1])
         for frame in reversed(range(self._frames)):
             np.take(self._images, slots, axis=0, out=seen[:, frame], mode="clip")

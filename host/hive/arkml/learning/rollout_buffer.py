@@ -296,12 +296,14 @@ class RolloutBuffer:
 
         places: int64, [n], of the rows of an update. ends: int64, [m], of those that follow.
         """
-        count, held = len(places), np.concatenate([places, ends])
-        frames = [held]
+        count, others = len(places), places[:0]
+        frames = [np.concatenate([places, ends])]
         for _ in range(self.settings.frames - 1):
             frames.insert(0, self._before_places(frames[0]))
         wanted = np.stack(frames, 1)
-        others = np.setdiff1d(wanted[:count, :-1], np.append(places, -1))[: self.most_past]
+        if self.settings.frames > 1:
+            past = np.setdiff1d(wanted[:count, :-1], np.append(places, -1))
+            others = past[: self.most_past]
         number_of = np.full(self.held + 1, -1)  # the last one is that of no row
         seen = np.concatenate([places, others])
         number_of[seen] = np.arange(len(seen))
