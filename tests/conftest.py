@@ -8,8 +8,10 @@ Modules are compiled anew in each run of the tests. What JAX compiles is kept as
 from one run to the next: most of what tests of updates cost is the compilation.
 """
 
+import compileall
 import gc
 import os
+import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +25,7 @@ from arkml.learning.compilation_cache import open_cache
 
 HAS_FAILED = pytest.StashKey()
 PACKAGES = str(Path(__file__).with_name("drawn_learner"))
+HOST = Path(__file__).parents[1] / "host"
 
 
 class Variables:
@@ -53,6 +56,9 @@ def pytest_configure(config):
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
         os.environ["SB3_LOGDIR"] = f"{directory.name}/sb3"  # which each training makes, and leaves
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{directory.name}/torch"
+        if not sys.dont_write_bytecode:
+            # Before a process does whose files may not grow: what it writes is cut off for good.
+            compileall.compile_dir(HOST, quiet=2)
         if find_spec("jax") is not None:  # which environments of other libraries lack
             open_cache(Variables())
     warden = children.start_warden()

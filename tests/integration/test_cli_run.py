@@ -391,7 +391,7 @@ def test_bytes_for_a_guest_without_allocator_are_refused(wat):
 
 def test_nothing_returned_is_no_file(tmp_path):
     out = tmp_path / "out.bin"
-    run = arkml("run", APPLET, "--frames", "5", "--out", out)
+    run = arkml("run", APPLET, "--frames", "5", "--limit", "run_seconds=60", "--out", out)
     over = arkml("run", APPLET, "--out", APPLET)
 
     assert run.status == 1

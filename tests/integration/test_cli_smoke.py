@@ -8,6 +8,7 @@ from tests.integration.command_line import CORRIDOR, GUESTS, LOOP, POLICIES, ark
 
 from arkml.limits import Limits
 
+PATIENT = ("--limit", "run_seconds=60")
 LIMITS = [field.name for field in fields(Limits)]
 CHECKS = ["load", "link", "initialize", "run", "handles", "actions", "limits"]
 ASK = """(import "ark-ml-v1" "ml__can_connect_to_hive"
@@ -80,7 +81,7 @@ def test_each_way_to_fail_has_its_check(tmp_path):
         "form.wasm",
         "gone.wasm",
         "--limit",
-        "run_seconds=50ms",
+        "run_seconds=500ms",
         "--json",
         cwd=tmp_path,
     )
@@ -122,7 +123,7 @@ def test_a_guest_that_learns_is_checked_with_a_hive_before_it_has_a_policy():
 
 
 def test_a_guest_whose_hive_does_not_answer_fails():
-    run = arkml("smoke", GUESTS / "c_pendulum.wasm", "--hive", "localhost:1")
+    run = arkml("smoke", GUESTS / "c_pendulum.wasm", "--hive", "localhost:1", *PATIENT)
 
     assert run.status == 1
     assert "FAIL  training    no hive answers at localhost:1" in run.out
@@ -130,8 +131,8 @@ def test_a_guest_whose_hive_does_not_answer_fails():
 
 def test_each_limit_that_was_reached_has_a_line():
     guest = GUESTS / "c_applet.wasm"
-    run = arkml("smoke", guest, "--limit", "rows=3")
-    near = arkml("smoke", guest)
+    run = arkml("smoke", guest, "--limit", "rows=3", *PATIENT)
+    near = arkml("smoke", guest, *PATIENT)
 
     assert "FAIL  limits      import calls were refused: TooManyRows 1 time" in run.out
     assert re.search(r"ok    limits +slowest call .* of 1\.5 GiB", near.out)
