@@ -12,12 +12,14 @@ BROWSERS = tuple(PROGRAMS)
 
 NO_TOUCH = "Playwright's taps do nothing in Firefox, and it has no phones"
 NO_SCHEME = "Firefox 153 has no command of WebDriver BiDi for the dark scheme"
+NO_BODY = "Playwright reads no bodies of requests in Firefox"
 NO_FOCUS = "the focus is taken away by CDP"
 CHROMIUM_ONLY = {
     "test_a_corridor_is_run_through_by_a_finger_on_the_plane": NO_TOUCH,
     "test_a_phone_shows_all_of_it": NO_TOUCH,
     "test_nothing_is_cut_off_on_a_narrow_screen": NO_TOUCH,
     "test_lost_focus_releases_all_keys": NO_FOCUS,
+    "test_titles_tags_and_stars_are_columns": NO_BODY,
 }
 """Why tests are not run in Firefox, by their names; those in the dark are not, either."""
 

@@ -186,7 +186,7 @@ def test_returns_are_drawn_against_a_setting_and_ranges_leave_runs_out(hive, loo
     middle = ann.page.locator(".scatter .medians").get_attribute("points")
     assert len(middle.split()) == 10
     expect(ann.page.locator(".parallel .within")).to_have_count(33)
-    ann.page.get_by_label("lowest gamma").fill("0.98")
+    ann.page.get_by_label("lowest gamma").press_sequentially("0.98")
     ann.page.keyboard.press("Tab")
     expect(ann.page.locator(".parallel .within")).to_have_count(12)
     expect(ann.page.get_by_label("highest gamma")).to_be_focused()

@@ -45,8 +45,10 @@ def come(looks, hive, token, run=""):
 def test_a_run_is_labeled_by_the_keyboard_and_another_page_follows(hive, looks):
     run = started(hive)
     ann, bob = (come(looks, hive, OPERATOR, run) for _ in range(2))
+    ann.bring_to_front()  # Firefox gives keys to the page in front
     ann.get_by_role("button", name="Rename").focus()
     ann.keyboard.press("Enter")
+    expect(ann.locator("input:focus")).to_have_value("run")
     ann.keyboard.type(HOSTILE)
     ann.keyboard.press("Enter")
     expect(bob.locator("h1")).to_have_text(HOSTILE)
@@ -55,12 +57,15 @@ def test_a_run_is_labeled_by_the_keyboard_and_another_page_follows(hive, looks):
     ann.keyboard.type("paper, ppo")
     ann.keyboard.press("Enter")
     expect(bob.locator("ul.tags li")).to_have_text(["paper" + CROSS, "ppo" + CROSS])
+    bob.bring_to_front()
     bob.get_by_role("button", name="remove the tag paper").press("Enter")
     expect(ann.locator("ul.tags li")).to_have_text(["ppo" + CROSS])
+    ann.bring_to_front()
     ann.get_by_role("button", name="star").press("Space")
     expect(bob.get_by_role("button", name="star")).to_have_attribute("aria-pressed", "true")
     ann.get_by_role("button", name="Archive").press("Enter")
     expect(bob.locator(".labels .pill").first).to_have_text("archived")
+    bob.bring_to_front()
     bob.get_by_role("button", name="Restore").press("Enter")
     expect(ann.get_by_role("button", name="Archive")).to_be_visible()
 
