@@ -24,7 +24,7 @@ def played(frames: int, **more: str) -> subprocess.CompletedProcess[str]:
     return run
 
 
-@pytest.mark.parametrize(("frames", "more"), [(1_500, {}), (300, {"ARKML_PURE": "1"})])
+@pytest.mark.parametrize(("frames", "more"), [(3_000, {}), (300, {"ARKML_PURE": "1"})])
 def test_a_game_goes_on_whatever_its_mods_do(frames, more):
     run = played(frames, **more)
     drawn, near, count, new = map(int, re.findall(r"\d+", run.stdout.splitlines()[0]))
