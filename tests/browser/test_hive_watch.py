@@ -145,7 +145,6 @@ def test_a_version_is_watched_from_the_chart_of_returns(looks, tmp_path):
         area.click(position={"x": 2, "y": 20})  # not at the axis
         expect(one.locator(".reading")).to_contain_text(f"watches version {named[1]}")
 
-        assert named[1] == kept[0]
         assert set(named) <= set(kept)
         assert named[0] > named[1]
         expect(watched).to_have_text(f"Version {named[0]:,}")
