@@ -39,7 +39,7 @@ def test_a_folder_has_a_guest_its_declaration_its_build_its_test_and_its_readme(
     assert len(source.splitlines()) < 45
     assert COMPILERS[language] in readme
     assert f"goblin.{SOURCES[language]}" in readme
-    for command in ("smoke", "train", "run", "pack"):
+    for command in ("smoke", "train", "run", "publish"):
         assert f"`arkml {command} " in readme
     assert behaviors_in(files["spec.json"].encode()).keys() == {"goblin"}
 

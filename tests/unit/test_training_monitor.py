@@ -62,7 +62,7 @@ class Ratings:
 def monitor_of(answer, *, is_own=False):
     hives = SimpleNamespace(
         started=[(Client(answer), RUN)], failure=None, is_training=True, page="", silence="",
-        grant=SimpleNamespace(is_embedded=False, checkpoint=""),
+        goal=None, grant=SimpleNamespace(is_embedded=False, checkpoint=""),
     )  # fmt: skip
     monitor = RunMonitor(hives, lambda _: None)
     monitor.is_own_end = lambda: is_own

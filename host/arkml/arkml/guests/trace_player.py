@@ -124,6 +124,8 @@ class ReplayedCall:
 
     """
 
+    __repr__ = short_repr
+
     function: str
     arguments: tuple[int | float, ...]
     results: tuple[int | float, ...] | None
