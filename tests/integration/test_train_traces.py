@@ -75,7 +75,7 @@ def test_the_command_line_says_where_traces_lie(tmp_path):
 
 def test_with_a_limit_of_steps_the_first_guest_is_recorded(tmp_path):
     result = library.train(
-        COIN, frames=60, eval_every=60, trace_every=1, max_episode_steps=20,
+        COIN, frames=120, eval_every=120, trace_every=1, max_episode_steps=20,
         settings={**QUICK, "sync": True}, directory=tmp_path,
     )  # fmt: skip
     (file,) = result.files["traces"].iterdir()
