@@ -359,6 +359,17 @@ def test_a_guest_that_failed_or_is_closed_is_neither_saved_nor_restored(host):
             each.restore(state)
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_the_bytes_of_a_snapshot_are_not_given_to_the_guests_own_code(host, kind):
+    guest = host.load(COUNTER)
+    state = bytes(guest.snapshot())
+    with pytest.raises(UsageError, match=r"bytes of a snapshot.*GuestSnapshot\.load"):
+        guest.restore(kind(state))
+    guest.update()
+    guest.restore(GuestSnapshot.load(kind(state)))
+    assert guest.call("frames") == 0
+
+
 def test_the_state_of_a_fleet_is_no_guests(host):
     guest, fleet = host.load(COUNTER), host.fleet(COUNTER, 1)
     with pytest.raises(UsageError, match=r"takes the result of Guest\.snapshot"):

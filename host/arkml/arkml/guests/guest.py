@@ -28,7 +28,12 @@ from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.instance import InstanceState, StartupProgress
 from arkml.guests.reloading import Reloaded, ReloadTrial, Remake, require_called, way_of
-from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot, require_same_module
+from arkml.guests.snapshots import (
+    FleetSnapshot,
+    GuestSnapshot,
+    is_state_file,
+    require_same_module,
+)
 from arkml.limits import RUN_SECONDS, Budget, start_budget
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
@@ -348,11 +353,18 @@ class Guest(Sealed, Unique, Closing):
             StateRefused: The state is of another module, over the limits, or has a session of a run
                 that the guest has not. Nothing has changed, unless the guest ran into a limit while
                 it got the state: then it has failed.
+            UsageError: The state is a fleet's, or the bytes of a snapshot's file, which
+                `GuestSnapshot.load` reads.
 
         """
         if isinstance(state, FleetSnapshot):
             raise UsageError(f"state is {state!r}: a guest takes the result of Guest.snapshot")
         if not isinstance(state, GuestSnapshot):
+            if is_state_file(state):  # the guest's own code could only misread it
+                raise UsageError(
+                    "state is the bytes of a snapshot: give restore what"
+                    " GuestSnapshot.load makes of them"
+                )
             self._successful("ark_state_restore", state, RUN_SECONDS)
             return
         require_same_module(state, self.module)

@@ -29,7 +29,7 @@ from arkml.policies.demands import Snapshot
 from arkml.runtime import bindings
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.compiler_imports import MOST_TIMERS
-from arkml.runtime.memory import BytesLike
+from arkml.runtime.memory import BytesLike, bytes_of
 from arkml.runtime.module.normalize import MOST_GLOBALS
 from arkml.runtime.sandbox import WasmState
 from arkml.runtime.saved_memory import PackedMemory, SavedMemory
@@ -380,6 +380,11 @@ class _Read(NamedTuple):
     version: int
     size: int
     unpacked: int
+
+
+def is_state_file(data: BytesLike) -> bool:
+    """Whether these bytes begin as the file of a state does."""
+    return bytes_of(data).startswith(_MAGIC)
 
 
 def _read(source: str | os.PathLike[str] | BytesLike, most: int) -> _Read:
