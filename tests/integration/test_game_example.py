@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT
@@ -13,10 +14,13 @@ GAME = ROOT / "examples" / "game"
 SAID = "arkml.guest.floods#0: look at me!"
 
 
-def played(frames: int, **more: str) -> subprocess.CompletedProcess[str]:
+def played(frames: int, saved: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Play frames as fast as they come, drawn by SDL without a screen."""
     run = subprocess.run(
-        [sys.executable, "-W", "error", GAME / "game.py", "--frames", str(frames), "--fps", "0"],
+        [
+            sys.executable, "-W", "error", GAME / "game.py", "--frames", str(frames), "--fps", "0",
+            "--saved", saved,
+        ],
         capture_output=True, text=True, timeout=500, check=False,
         env={**ENVIRONMENT, "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1", **more},
     )  # fmt: skip
@@ -25,8 +29,8 @@ def played(frames: int, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("frames", "more"), [(3_000, {}), (300, {"ARKML_PURE": "1"})])
-def test_a_game_goes_on_whatever_its_mods_do(frames, more):
-    run = played(frames, **more)
+def test_a_game_goes_on_whatever_its_mods_do(frames, more, tmp_path):
+    run = played(frames, tmp_path / "crowd.state", **more)
     drawn, near, count, new = map(int, re.findall(r"\d+", run.stdout.splitlines()[0]))
 
     assert (drawn, count) == (frames, 200)
@@ -39,6 +43,8 @@ def test_a_game_goes_on_whatever_its_mods_do(frames, more):
     )
     assert 0 < run.stderr.count(SAID) < frames  # of ten in each frame
     assert len(re.findall(r"^slowest: npc#\d+ \d+\.\d{3} ms$", run.stdout, re.MULTILINE)) == 3
+    saved, *loaded = re.findall(r"^(?:saved|loaded), (crowd \w+)$", run.stdout, re.MULTILINE)
+    assert loaded == [saved] * 2
 
 
 def test_the_page_shows_the_npc_as_it_is():
