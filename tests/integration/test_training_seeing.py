@@ -6,7 +6,7 @@ import pytest
 from tests.integration.command_line import GUESTS
 
 import arkml
-from arkml.errors import InvalidArguments, NotFound, RunAborted
+from arkml.errors import InvalidArguments, InvalidSettings, RunAborted
 from arkml.learning.checkpoint_files import read_checkpoint
 
 SORTER, FLAT = GUESTS / "c_sorter.wasm", GUESTS / "c_sorter_flat.wasm"
@@ -94,7 +94,7 @@ def test_a_policy_sees_several_frames_and_a_training_of_them_goes_on(tmp_path, m
     ("setting", "value", "done"), [("shifts", 4, "shifted"), ("frames", 2, "stacked")]
 )
 def test_what_images_are_for_is_refused_for_a_guest_without(tmp_path, setting, value, done):
-    with pytest.raises(NotFound, match=f"{setting} is {value}: only images are {done}"):
+    with pytest.raises(InvalidSettings, match=f"{setting} is {value}: only images are {done}"):
         trained(tmp_path, BREAKOUT, settings={setting: value})
 
 

@@ -19,6 +19,7 @@ from arkml.errors import (
     HiveError,
     HiveRefused,
     HiveUnreachable,
+    InvalidSettings,
     NotTrainable,
     RunAborted,
     RunGone,
@@ -337,7 +338,7 @@ class RunMonitor(Closing):
         failure, grant = self._hives.failure, self._hives.grant
         if self._hives.started or failure is None:
             return None
-        if isinstance(failure, NotTrainable):
+        if isinstance(failure, InvalidSettings):  # the guest would ask for the same again
             return failure
         if isinstance(failure, HiveRefused) and failure.status in _FINAL:
             return Unavailable(str(failure))
