@@ -2,6 +2,7 @@
 
 import struct
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from arkml.errors import GuestBusy, GuestTimeout, GuestTrap
 from arkml.guests.call_loop import CallLoop
 from arkml.guests.guest import calls_of
 from arkml.runtime import native
+from arkml.runtime.single_calls import SingleCalls
 
 SLOW = 60.0  # a budget of one's own has Python follow each step of a call
 
@@ -185,6 +187,26 @@ def test_calls_of_python_and_of_the_library_share_one_account(host):
         told = account.last_call().model_seconds
         assert told == pytest.approx(guest.account.model_seconds - before)
         assert told > 0
+
+
+@pytest.mark.parametrize("is_of_model", [False, True])
+def test_a_long_stretch_is_charged_once(host, monkeypatch, is_of_model):
+    guest = opened(host)
+    lockstep, before = calls_of(guest).instance.lockstep, guest.account
+    monkeypatch.setattr(SingleCalls, "stretch", lambda _: (0.002, is_of_model))
+    monkeypatch.setattr(lockstep, "counted", partial(counted_wholly, lockstep))
+    assert guest.call("step", 2) == 0  # other rows than before, so that Python goes on
+
+    after = guest.account
+    assert after.run_seconds - before.run_seconds >= 0.002
+    assert (after.model_seconds - before.model_seconds >= 0.002) == is_of_model
+    assert lockstep._charged <= sum(lockstep.used)
+
+
+def counted_wholly(lockstep, seconds, **_):
+    """Count a stretch as `Lockstep.counted` does where the thread had the processor."""
+    lockstep._charged = sum(lockstep.used) + seconds
+    return seconds
 
 
 @pytest.mark.parametrize("function", ["submit_for_ever", "spin"])

@@ -253,10 +253,7 @@ class Fiber:
             lockstep.drop(place)
             lockstep.left += 1
         lockstep.begun += 1
-        if MARK not in KNOWN:
-            LogLevels.refresh()
-        if (now := _clock()) > lockstep.stale_at:
-            lockstep.read_clock(now)
+        self.begin_time()
         outcome: int = self._single.call(entry.address)  # type: ignore[union-attr]
         if outcome == DONE:
             self.call_guard.end()
@@ -270,13 +267,13 @@ class Fiber:
         self.suspended_at = _clock()
         self._frame = self._words[self._frames]
         self._alert = self.lockstep.began[self.place] + self._room
-        seconds, is_of_model = self._single.take_stretch()
+        seconds, is_of_model = self._single.stretch()
         if seconds:
             counted = self.account.counted(seconds, may_wait=is_of_model)
             if is_of_model:
-                self.account.add_run(counted, is_of_guest=True)
-            else:
-                self._used[self.place] += counted
+                self.account.begin_kinds()
+                self.account.model_seconds += counted
+            self._used[self.place] += counted
         if outcome == LEFT_NEWS:
             return None
         return self.advance() if outcome == SPENT else self.proceed()

@@ -115,14 +115,13 @@ class SingleCalls:
         self._runs.clear()
         self._version, self._stopped_then = self._columns.version, len(self._stopped)
 
-    def take_stretch(self) -> tuple[float, bool]:
+    def stretch(self) -> tuple[float, bool]:
         """
-        Return the seconds of a long last stretch, which are not charged yet, or 0.
+        Return the seconds of the last call's long stretch, which are not charged yet, or 0.
 
         Also returns whether the stretch was a run of a model.
         """
-        seconds, self._own.stretch = self._own.stretch, 0.0
-        return seconds, bool(self._own.is_of_model)
+        return self._own.stretch, bool(self._own.is_of_model)
 
     def seconds(self) -> tuple[float, float]:
         """Return the seconds of models that were charged, and of policies that were not."""
