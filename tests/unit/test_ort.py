@@ -30,7 +30,7 @@ def test_a_run_gives_what_the_module_of_the_package_gives():
     session = opened(data)
     (given,) = session.run(session.outputs, {"obs": rows}, ort.OrtRunOptions())
     bound = np.zeros_like(wanted)
-    session.bound({"obs": rows}, {"actions": bound}, ort.OrtRunOptions())()
+    ort.BoundRun(session, {"obs": rows}, {"actions": bound}, ort.OrtRunOptions())()
 
     assert np.array_equal(given, wanted)
     assert np.array_equal(bound, wanted)
@@ -85,13 +85,13 @@ def test_what_is_no_model_is_refused_in_a_sentence():
 
 def test_a_run_on_arrays_that_do_not_fit_is_an_error():
     session = opened(DOUBLE)
-    run = session.bound(
-        {session.inputs[0].name: np.zeros((1, 5), np.float32)}, {}, ort.OrtRunOptions()
+    run = ort.BoundRun(
+        session, {session.inputs[0].name: np.zeros((1, 5), np.float32)}, {}, ort.OrtRunOptions()
     )
     with pytest.raises(ort.OrtError, match="dimensions"):
         run()
     with pytest.raises(ort.OrtError, match="nobody"):
-        session.bound({"nobody": np.zeros((1, 1), np.float32)}, {}, ort.OrtRunOptions())()
+        ort.BoundRun(session, {"nobody": np.zeros((1, 1), np.float32)}, {}, ort.OrtRunOptions())()
 
 
 def test_options_end_a_run_and_let_the_next_one_go():
@@ -111,7 +111,7 @@ def test_threads_may_run_one_session():
 
     def work(number):
         rows, found = np.full((1, 1), number, np.float32), np.zeros((1, 1), np.float32)
-        run = session.bound({name: rows}, {output: found}, ort.OrtRunOptions())
+        run = ort.BoundRun(session, {name: rows}, {output: found}, ort.OrtRunOptions())
         for _ in range(2000):
             run()
             if found[0, 0] != 2 * number:
@@ -145,7 +145,7 @@ def test_all_that_is_made_is_released(monkeypatch):
     session = opened(DOUBLE)
     feeds = {session.inputs[0].name: np.ones((1, 1), np.float32)}
     session.run(session.outputs, feeds, ort.OrtRunOptions())
-    session.bound(feeds, {}, ort.OrtRunOptions())
+    ort.BoundRun(session, feeds, {}, ort.OrtRunOptions())
     del session
     gc.collect()
 

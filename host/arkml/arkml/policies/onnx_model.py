@@ -31,7 +31,14 @@ from arkml.policies.border import (
 from arkml.policies.graph_search import twins_of
 from arkml.policies.load_time import LoadTime
 from arkml.policies.model import ALIKE, Call
-from arkml.policies.ort import ARENA_BYTES, OrtRunOptions, OrtSession, open_session, reason
+from arkml.policies.ort import (
+    ARENA_BYTES,
+    BoundRun,
+    OrtRunOptions,
+    OrtSession,
+    open_session,
+    reason,
+)
 from arkml.policies.pace import FEWEST, ModelTime
 from arkml.policies.ports import Layout, Port
 from arkml.policies.row_mixing import require_rows_apart
@@ -201,7 +208,7 @@ class OnnxModel:
             for port in self.outputs
             if port.name in fetches
         }
-        return self._session.bound(inputs, outputs, options)
+        return BoundRun(self._session, inputs, outputs, options)
 
 
 class OnnxFile:

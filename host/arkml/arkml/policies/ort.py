@@ -356,23 +356,6 @@ class OrtSession(_Owned):
         outputs = [_Value(address or 0) for address in found]
         return [output.copied() for output in outputs]
 
-    def bound(
-        self, feeds: Mapping[str, Floats], fetches: Mapping[str, Floats], options: OrtRunOptions
-    ) -> BoundRun:
-        """
-        Return a run that reads and writes these arrays by address, without any work of Python.
-
-        Args:
-            feeds: float32, contiguous, by the names of inputs.
-            fetches: float32, contiguous, by the names of outputs.
-            options: Options of the run.
-
-        Raises:
-            OrtError: An array does not fit.
-
-        """
-        return BoundRun(self, feeds, fetches, options)
-
 
 class _RunStruct(ctypes.Structure):
     """The struct arkml_bound of the native library."""
@@ -388,9 +371,19 @@ class _RunStruct(ctypes.Structure):
 
 class BoundRun(_Owned):
     """
-    A call that runs a session on arrays, which it keeps alive. It raises OrtError.
+    A call that runs a session on arrays by address, which it keeps alive.
 
     `native` is the address of what the native library runs by itself.
+
+    Args:
+        session: The session.
+        feeds: float32, contiguous, by the names of inputs.
+        fetches: float32, contiguous, by the names of outputs.
+        options: Options of the run.
+
+    Raises:
+        OrtError: An array does not fit; or, by the call, the run has failed.
+
     """
 
     _kind = "IoBinding"
