@@ -91,8 +91,8 @@ def test_a_training_without_traces_has_no_folder(tmp_path):
 
 
 TABLES = module(
-    '(table (export "t") 1 funcref)',
-    function("ark_applet_update", "(table.set (i32.const 0) (ref.null func))"),
+    '(type $calls (func)) (table (export "t") 1 (ref null $calls))',
+    function("ark_applet_update", "(table.set (i32.const 0) (ref.null $calls))"),
 )
 
 

@@ -22,8 +22,8 @@ from arkml.training.training_options import Goal, TrainingOptions
 PENDULUM = (GUESTS / "c_pendulum.wasm").read_bytes()
 SEEDED = (GUESTS / "c_reach_seeded.wasm").read_bytes()
 TABLES = module(
-    '(table (export "t") 1 funcref)',
-    function("ark_applet_update", "(table.set (i32.const 0) (ref.null func))"),
+    '(type $calls (func)) (table (export "t") 1 (ref null $calls))',
+    function("ark_applet_update", "(table.set (i32.const 0) (ref.null $calls))"),
 )
 OTHER_RUN = (GUESTS / "c_pendulum_no_velocity.wasm").read_bytes()
 LONG = 60.0  # minutes, which no test lasts

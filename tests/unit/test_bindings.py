@@ -103,10 +103,19 @@ FUNCTIONS = {
         "LP_wasmtime_store CFunctionType c_void_p CFunctionType",
     ),
     "wasmtime_store_limiter": (None, "LP_wasmtime_store c_long c_long c_long c_long c_long"),
+    "wasmtime_table_get": (
+        "c_bool",
+        "LP_wasmtime_context LP_wasmtime_table c_ulong LP_wasmtime_val",
+    ),
+    "wasmtime_table_grow": (
+        "LP_wasmtime_error",
+        "LP_wasmtime_context LP_wasmtime_table c_ulong LP_wasmtime_val LP_c_ulong",
+    ),
     "wasmtime_table_set": (
         "LP_wasmtime_error",
         "LP_wasmtime_context LP_wasmtime_table c_ulong LP_wasmtime_val",
     ),
+    "wasmtime_table_size": ("c_ulong", "LP_wasmtime_context LP_wasmtime_table"),
 }
 """Result and arguments of every raw function."""
 
@@ -134,7 +143,7 @@ STRUCTURES = {
             "table": (0, 24),
         },
     ),
-    "wasmtime_func_t": (16, {"store_id": (0, 8)}),
+    "wasmtime_func_t": (16, {"store_id": (0, 8), "__private": (8, 8)}),
     "wasmtime_instance_t": (16, {"store_id": (0, 8)}),
     "wasmtime_memory_t": (24, {}),
     "wasmtime_async_continuation_t": (

@@ -54,13 +54,15 @@ class FleetStates:
         for instance in found.instances:
             instance.require_whole()
         copies = MemoryCopies(list(zip(found.wasm.bases, found.wasm.sizes(), strict=True)))
-        for instance, size in zip(found.instances, copies.sizes, strict=True):
-            instance.require_snapshot(size)
+        tables = found.wasm.read_tables()
+        for index, (instance, size) in enumerate(zip(found.instances, copies.sizes, strict=True)):
+            instance.require_snapshot(size + sum(map(len, tables[index])) if tables else size)
         services = self._services(found)
         waiting = self._queues_of(found).waiting()
         return StateColumns(
             copies.made(),
             found.wasm.read_globals(),
+            tables,
             services,
             {index: found.instances[index].save_rows() for index in waiting},
             _compilers(found),
@@ -89,7 +91,8 @@ class FleetStates:
         if self._has(found, columns.services):
             services = [None] * len(columns)
         for instance, index in zip(found.instances, indices, strict=True):
-            instance.require_loadable(columns.memories.sizes[index], services[index])
+            size, tables = columns.memories.sizes[index], columns.tables_of(index)
+            instance.require_loadable(size, tables, services[index])
 
     def load(self, guests: Sequence[Guest], columns: StateColumns) -> list[StateRefused]:
         """
@@ -125,21 +128,24 @@ class FleetStates:
         """
         for index, guest in enumerate(guests):
             renew(guest, after, partial(columns.__getitem__, index))
-            calls_of(guest).instance.sandbox.fit(columns.memories.sizes[index])
+            sandbox = calls_of(guest).instance.sandbox
+            sandbox.fit(columns.memories.sizes[index], columns.tables_of(index))
         found = self._find(guests)
         columns.memories.load(found.wasm.bases)
         found.wasm.write_globals(columns.globals)
+        found.wasm.write_tables(columns.tables)
 
     def _make_room(
         self, found: _Found, columns: StateColumns, refused: dict[Guest, StateRefused]
     ) -> None:
         """Let guests have the sessions of states, and memories of their sizes."""
         sizes = columns.memories.sizes
-        if self._has(found, columns.services) and found.wasm.sizes() == list(sizes):
+        is_ready = self._has(found, columns.services) and found.wasm.sizes() == list(sizes)
+        if is_ready and not columns.tables:
             return
         for index, instance in enumerate(found.instances):
             try:
-                instance.begin_load(sizes[index], columns.services[index])
+                instance.begin_load(sizes[index], columns.tables_of(index), columns.services[index])
             except StateRefused as error:
                 refused[found.guests[index]] = error
 
@@ -149,6 +155,7 @@ class FleetStates:
         """Let guests have the rest of states for which they have room."""
         columns.memories.load(found.wasm.bases)
         found.wasm.write_globals(columns.globals)
+        found.wasm.write_tables(columns.tables)
         self._call_guard.lost += 1  # addresses that the fleet knows may be others now
         for index, place in enumerate(found.places):
             if place in self._lockstep.touched:  # else there is nothing to forget

@@ -422,7 +422,8 @@ class Guest(Sealed, Unique, Closing):
 
     def _require_loadable(self, state: InstanceState) -> None:
         """Raise StateRefused, GuestBusy or GuestFailed unless the guest can have a state."""
-        self._instance.require_loadable(len(state.wasm.memory), state.services)
+        wasm = state.wasm
+        self._instance.require_loadable(len(wasm.memory), wasm.tables, state.services)
 
     def _keep_state(self, after: CompiledModule) -> bool:
         """Go on with a module of the same layout; return False if the state cannot be copied."""

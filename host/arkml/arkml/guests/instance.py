@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,6 +26,7 @@ from arkml.errors import (
     GuestMemoryFull,
     MemoryLimitExceeded,
     StateRefused,
+    TableLimitExceeded,
     UsageError,
 )
 from arkml.guests.blocking import Waiting
@@ -51,12 +52,11 @@ from arkml.runtime.linker import Handlers, Modules
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.description import ModuleKind
-from arkml.runtime.module.parsing import parse
-from arkml.runtime.module.table_changes import keeps_tables
 from arkml.runtime.sandbox import Sandbox, WasmState, most_memory, most_objects
 from arkml.runtime.saved_memory import Place
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Kind
+from arkml.runtime.tables import SavedTables, require_tables
 from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant
 from arkml.runtime.wasi.shim import OURS
 from arkml.runtime.wasi.virtual import MachineWorld, VirtualCalls, World
@@ -120,7 +120,7 @@ class InstanceState(NamedTuple):
     A copy of the state of an instance between two calls.
 
     Attributes:
-        wasm: Its memory and globals.
+        wasm: Its memory, globals and tables.
         services: Its handles and sessions.
         rows: Rows that wait for a submit, by the index of their session's record.
         compiler: Random numbers and timers of `CompilerImports`.
@@ -137,7 +137,7 @@ class InstanceState(NamedTuple):
     @property
     def nbytes(self) -> int:
         """The bytes that the copy takes, without the models of sessions."""
-        size = STATE_BYTES + self.wasm.memory.nbytes + len(self.wasm.globals)
+        size = STATE_BYTES + self.wasm.nbytes
         size += self.services.nbytes + bytes_of_rows(self.rows)
         return size + (RANDOM_BYTES if self.compiler is not NO_COMPILER else 0)
 
@@ -160,19 +160,6 @@ NO_COMPILER: CompilerState = (None, {})
 
 STATE_BYTES, RANDOM_BYTES = 2_048, 32_768
 """What Python takes for a snapshot beside the bytes in it, and for random numbers: measured."""
-
-
-@lru_cache(16)
-def _obstacle(binary: bytes, planned: str) -> str:
-    """Return the reason for which instances of a module cannot be saved, or nothing."""
-    if planned or keeps_tables(parse(binary)):
-        return planned
-    return "it has instructions that change its tables, which cannot be copied"
-
-
-def obstacle_to_copies(module: CompiledModule) -> str:
-    """Return the reason for which instances of a module cannot be copied, or an empty text."""
-    return _obstacle(module.binary, module.state.obstacle)
 
 
 class Instance(Unique):
@@ -520,7 +507,7 @@ class Instance(Unique):
     def require_savable(self) -> None:
         """Raise StateRefused, GuestFailed or GuestBusy unless the state can be copied."""
         self.require_whole()
-        if obstacle := obstacle_to_copies(self.module):
+        if obstacle := self.module.state.obstacle:
             raise StateRefused(f"{self.name} cannot be saved: {obstacle}")
 
     def save(self, startup: StartupProgress, *, is_charged: bool = True) -> InstanceState:
@@ -548,7 +535,9 @@ class Instance(Unique):
         env = self._handlers.modules.get("env")
         return env.save() if isinstance(env, CompilerImports) else NO_COMPILER
 
-    def require_loadable(self, size: int, services: SavedServices | None) -> None:
+    def require_loadable(
+        self, size: int, tables: SavedTables, services: SavedServices | None
+    ) -> None:
         """
         Raise StateRefused for a state that the instance cannot have, as far as can be told.
 
@@ -563,22 +552,23 @@ class Instance(Unique):
                 f"{self.name}: the state has {size:,} bytes of memory, and the limits allow"
                 f" {self.most_memory:,}"
             )
+        require_tables(tables, self.module.state, self.module.table_share)
         if services is not None:
             self.services.require_loadable(services)
 
-    def begin_load(self, size: int, services: SavedServices) -> None:
+    def begin_load(self, size: int, tables: SavedTables, services: SavedServices) -> None:
         """
         Make room for a state for which `require_loadable` raises nothing.
 
         Raises StateRefused if the instance runs into a limit; it then has a part of the state.
         """
         has_others = self.services.load(services)
-        if not has_others and size == self.memory_place[1]:
+        if not has_others and size == self.memory_place[1] and not tables:
             return
         try:
             self.let_grow()
-            self._sandbox.fit(size)
-        except (AbiError, MemoryLimitExceeded) as error:
+            self._sandbox.fit(size, tables)
+        except (AbiError, MemoryLimitExceeded, TableLimitExceeded) as error:
             raise StateRefused(f"{self.name}: {error}") from error
 
     def load(self, state: InstanceState) -> None:
@@ -587,14 +577,15 @@ class Instance(Unique):
 
         Raises StateRefused if the instance runs into a limit; it then has a part of the state.
         """
-        self.begin_load(len(state.wasm.memory), state.services)
+        self.begin_load(len(state.wasm.memory), state.wasm.tables, state.services)
         state.wasm.memory.load(self._sandbox.base)
         self._sandbox.write_globals(state.wasm.globals)
+        self._sandbox.write_tables(state.wasm.tables)
         self.fiber.call_guard.lost += 1  # addresses that a fleet knows may be others now
         self.end_load(state.rows, state.compiler)
 
     def end_load(self, rows: Mapping[int, SavedRows], compiler: CompilerState) -> None:
-        """Have what else a state has, after memory and globals. Raises StateRefused."""
+        """Have what else a state has, after what is in wasm. Raises StateRefused."""
         self.forget_call()
         self.load_rows(rows)
         self.load_compiler(compiler)
@@ -641,13 +632,16 @@ class Instance(Unique):
             self._trace.replaced()
 
     def copied(self) -> WasmState | None:
-        """Return a copy of memory and globals for a trace, None if instances cannot be copied."""
-        if obstacle_to_copies(self.module):
+        """Return a copy of what is in wasm for a trace, None if instances cannot be copied."""
+        if self.module.state.obstacle:
             return None
-        return self._sandbox.copied()
+        try:
+            return self._sandbox.copied()
+        except StateRefused:  # of a table
+            return None
 
     def go_back(self, wasm: WasmState) -> None:
-        """Have this memory and these globals between two calls; the rest is the caller's."""
+        """Have this state in wasm between two calls; the rest is the caller's."""
         self._sandbox.go_back(wasm)
         self.fiber.call_guard.lost += 1  # addresses that a fleet knows may be others now
         self.forget_call()
@@ -691,7 +685,7 @@ class Instance(Unique):
         Be a new instance of another module of the same layout, with the call guard kept.
 
         Handles and sessions stay. Raises the errors of a new instance, and then the module stays,
-        with the memory and the globals that `state` returns.
+        with what `state` returns.
         """
         self.require_whole()
         self.require_unlent()

@@ -44,6 +44,7 @@ _MOST_BYTES = 4 * GIB  # of a file, and of its contents
 _MOST_GUESTS = 1 << 20
 _LEVEL = 1  # of compression: memories are large, and mostly zeros
 _MOST_TEXT = 1_024  # characters of the id of a run
+_MOST_TABLES = 1_000  # of a guest, the limits allow fewer
 _MOST_KEYS = 1 << 31  # of a guest: those of the next guest begin 1 << 32 later
 
 _Count = Annotated[int, Meta(ge=0, lt=1 << 32)]
@@ -86,6 +87,7 @@ class _Guest(Struct, frozen=True, forbid_unknown_fields=True):
     timers: Annotated[dict[str, float], Meta(max_length=MOST_TIMERS)]
     is_initialized: bool
     waits: bool
+    tables: Annotated[list[bytes], Meta(max_length=_MOST_TABLES)] = []
 
 
 class _Model(Struct, frozen=True, forbid_unknown_fields=True):
@@ -193,9 +195,9 @@ class GuestSnapshot(_State):
     """
     The state of a guest between two calls, made by `Guest.snapshot`.
 
-    It holds the memory, the globals that change, handles and sessions of inference with their
-    agents, and rows that wait for a submit. Policies and runs are named, not copied, and files and
-    positions in files that a guest has open through WASI are not in it.
+    It holds the memory, globals and tables that change, handles and sessions of inference with
+    their agents, and rows that wait for a submit. Policies and runs are named, not copied, and
+    files and positions in files that a guest has open through WASI are not in it.
 
     Attributes:
         module: The digest of the module (`CompiledModule.digest`).
@@ -473,6 +475,7 @@ def _packed(
         None if drawn is None else (drawn[0], list(drawn[1]), drawn[2]),
         timers,
         *state.startup,
+        list(state.wasm.tables),
     )
 
 
@@ -510,7 +513,7 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
     brains = _unpacked_handles(guest.brains, ())
     memory = SavedMemory.unpacked(guest.memory)
     return InstanceState(
-        WasmState(memory, bindings.unpacked_globals(guest.globals, kinds)),
+        WasmState(memory, bindings.unpacked_globals(guest.globals, kinds), tuple(guest.tables)),
         SavedServices(handles, brains, sessions, guest.keys, tuple(guest.contexts)),
         {},
         _unpacked_compiler(guest),

@@ -18,6 +18,7 @@ from arkml.guests.instance import (
 from arkml.runtime.columns.region import SavedRows
 from arkml.runtime.sandbox import WasmState
 from arkml.runtime.saved_memory import SavedMemories
+from arkml.runtime.tables import SavedTables
 from arkml.sessions.saved_sessions import SavedServices
 
 
@@ -29,6 +30,7 @@ class StateColumns:
     Attributes:
         memories: Their memories.
         globals: Their globals, instance by instance.
+        tables: Their tables that can change, empty if there are none.
         services: Their handles and sessions.
         rows: Rows that wait for a submit, of those instances that have any.
         compilers: Random numbers and timers, of those instances that have any.
@@ -38,6 +40,7 @@ class StateColumns:
 
     memories: SavedMemories
     globals: bytes
+    tables: Sequence[SavedTables]
     services: Sequence[SavedServices]
     rows: Mapping[int, Mapping[int, SavedRows]]
     compilers: Mapping[int, CompilerState]
@@ -49,6 +52,7 @@ class StateColumns:
         return cls(
             SavedMemories.of([each.wasm.memory for each in states]),
             b"".join([each.wasm.globals for each in states]),
+            tables if any(tables := [each.wasm.tables for each in states]) else [],
             [each.services for each in states],
             {index: each.rows for index, each in enumerate(states) if each.rows},
             {
@@ -67,12 +71,18 @@ class StateColumns:
         """Return the state of one instance."""
         width = len(self.globals) // len(self)
         return InstanceState(
-            WasmState(self.memories[index], self.globals[index * width :][:width]),
+            WasmState(
+                self.memories[index], self.globals[index * width :][:width], self.tables_of(index)
+            ),
             self.services[index],
             self.rows.get(index, {}),
             self.compilers.get(index, NO_COMPILER),
             self.startups[index],
         )
+
+    def tables_of(self, index: int) -> SavedTables:
+        """Return the tables of one instance."""
+        return self.tables[index] if self.tables else ()
 
     @property
     def nbytes(self) -> list[int]:
@@ -82,6 +92,8 @@ class StateColumns:
             each + memory + services.nbytes
             for memory, services in zip(self.memories.nbytes, self.services, strict=True)
         ]
+        for index, tables in enumerate(self.tables):
+            sizes[index] += sum(map(len, tables))
         for index, rows in self.rows.items():
             sizes[index] += bytes_of_rows(rows)
         for index in self.compilers:

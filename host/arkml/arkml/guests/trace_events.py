@@ -173,6 +173,7 @@ class Start(Struct, array_like=True):
         growth: The bytes to which the memory may grow, None for the limit itself.
         queues: The queues of its sessions.
         follows: True if it is the state in which the segment before ends.
+        tables: Its tables that change, as an instance takes them.
 
     """
 
@@ -182,6 +183,7 @@ class Start(Struct, array_like=True):
     growth: _Size | None
     queues: list[SavedQueue]
     follows: bool
+    tables: tuple[bytes, ...] = ()
 
 
 class Head(Struct, kw_only=True):

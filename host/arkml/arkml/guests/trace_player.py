@@ -21,6 +21,7 @@ from arkml.errors import (
     EntryPointMissing,
     GuestError,
     ReplayDiffers,
+    StateRefused,
     TraceRefused,
     UsageError,
 )
@@ -56,6 +57,7 @@ from arkml.runtime.sandbox import WasmState
 from arkml.runtime.saved_memory import PackedMemory, SavedMemory
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
+from arkml.runtime.tables import require_tables
 from arkml.runtime.waits import Wait
 
 _EFFECTS = (Wrote, Opened, Closed, Cleared, GrowthLimited)
@@ -228,11 +230,12 @@ class Player:
             values = bindings.unpacked_globals(start.globals, kinds)
             for region in list(instance.regions.values()):
                 region.close()
-            instance.go_back(WasmState(memory, values))
+            require_tables(start.tables, instance.module.state, instance.module.table_share)
+            instance.go_back(WasmState(memory, values, start.tables))
             instance.let_grow()
             for queue in start.queues:
                 self._fill(queue)
-        except (ValueError, AbiError) as error:
+        except (ValueError, AbiError, StateRefused) as error:
             raise TraceRefused(f"the trace has a state that cannot be: {error}") from error
 
     def compare(self, start: Start) -> None:
@@ -255,6 +258,8 @@ class Player:
         packed = bindings.packed_globals(wasm.globals, self.instance.module.state.kinds)
         if packed != start.globals:
             raise self.differs("a global of the guest has another value after it")
+        if wasm.tables != start.tables:
+            raise self.differs("a table of the guest has other functions after it")
 
     def differs(self, what: str) -> ReplayDiffers:
         """Return the error for a difference in the present frame."""

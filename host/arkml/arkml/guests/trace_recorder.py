@@ -479,6 +479,7 @@ class GuestRecorder:
             self._growth,
             queues,
             follows,
+            wasm.tables,
         )
         self._flush()
         file.put(BlockKind.START, state, wasm.memory.nbytes)

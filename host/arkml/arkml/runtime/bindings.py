@@ -52,6 +52,7 @@ VALUE_OFFSET: int = raw.wasmtime_val_t.of.offset
 
 KINDS = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
 _ALL_KINDS = {**KINDS, "v128": 4}
+_REFERENCES = {"funcref": ffi.WASMTIME_FUNCREF, "externref": ffi.WASMTIME_EXTERNREF}
 _SIZES = {"i32": 4, "i64": 8, "f32": 4, "f64": 8, "v128": 16}
 
 
@@ -151,10 +152,27 @@ read_global = _brief(raw._wasmtime_global_get, None, *(c_void_p,) * 3)  # noqa: 
 set_global = _brief(raw._wasmtime_global_set, c_void_p, *(c_void_p,) * 3)  # noqa: SLF001
 """(context, global, value) → error: set a global to a wasmtime_val_t."""
 
-_set_table = _brief(
+set_element = _brief(
     raw._wasmtime_table_set,  # noqa: SLF001
     c_void_p,
     *(c_void_p, c_void_p, c_uint64, c_void_p),
+)
+"""(context, table, index, value) → error: set an element to a wasmtime_val_t."""
+
+table_size = _brief(raw._wasmtime_table_size, c_uint64, c_void_p, c_void_p)  # noqa: SLF001
+"""(context, table) → elements."""
+
+get_element = _brief(
+    raw._wasmtime_table_get,  # noqa: SLF001
+    c_bool,
+    *(c_void_p, c_void_p, c_uint64, c_void_p),
+)
+"""(context, table, index, value): write an element, a wasmtime_val_t; false for none."""
+
+_grow_table = _brief(
+    raw._wasmtime_table_grow,  # noqa: SLF001
+    c_void_p,
+    *(c_void_p, c_void_p, c_uint64, c_void_p, c_void_p),
 )
 _memory_data = _brief(raw._wasmtime_memory_data, c_void_p, c_void_p, c_void_p)  # noqa: SLF001
 memory_size = _brief(raw._wasmtime_memory_size, c_uint64, c_void_p, c_void_p)  # noqa: SLF001
@@ -301,12 +319,25 @@ class RawInstance:
 
     def set_table(self, name: str, index: int, function: Any) -> None:
         """Put a function, a wasmtime_extern_t, into an exported table."""
-        item = raw.wasmtime_val_t()
-        item.kind = ffi.WASMTIME_FUNCREF
+        item = function_value()
         item.of.funcref = function.of.func
         extern = self.export(name)
         place = ctypes.addressof(extern.of)
-        check(_set_table(self._context, place, index, ctypes.addressof(item)))
+        check(set_element(self._context, place, index, ctypes.addressof(item)))
+
+
+def grow_table(context: Address, table: Address, elements: int, kind: str) -> None:
+    """Let a table, a wasmtime_table_t, have more elements, which are null, or raise its error."""
+    item, before = raw.wasmtime_val_t(), c_uint64()
+    item.kind = _REFERENCES[kind]
+    check(_grow_table(context, table, elements, ctypes.addressof(item), ctypes.addressof(before)))
+
+
+def function_value() -> Any:
+    """Return a wasmtime_val_t that holds no function."""
+    item = raw.wasmtime_val_t()
+    item.kind = ffi.WASMTIME_FUNCREF
+    return item
 
 
 def global_i32(context: Address, place: Address) -> int:
@@ -501,7 +532,10 @@ __all__ = [
     "end_turns_at_deadlines",
     "error_at",
     "frames_of",
+    "function_value",
+    "get_element",
     "global_i32",
+    "grow_table",
     "limit_store",
     "memory_size",
     "new_error",
@@ -509,8 +543,10 @@ __all__ = [
     "poll",
     "prepare",
     "read_global",
+    "set_element",
     "set_epoch_deadline",
     "set_global",
+    "table_size",
     "take_store",
     "trap_at",
     "unpacked_globals",

@@ -15,6 +15,7 @@ from arkml.errors import (
     InstanceLimitExceeded,
     MemoryLimitExceeded,
     ModuleRejected,
+    TableLimitExceeded,
 )
 from arkml.runtime import bindings
 from arkml.runtime.columns.records import Records
@@ -27,7 +28,7 @@ from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.mappings import refused_by_the_machine
 from arkml.runtime.memory import PAGE, GuestMemory
-from arkml.runtime.module.normalize import global_export
+from arkml.runtime.module.normalize import function_export, global_export, table_export
 from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.saved_memory import Place, SavedMemory
@@ -36,6 +37,7 @@ from arkml.runtime.shim import frame
 from arkml.runtime.shim.refusal_reasons import RefusalNotes
 from arkml.runtime.shim.render import export_name, game_export
 from arkml.runtime.store import GuestStore
+from arkml.runtime.tables import SavedTables, Tables
 from arkml.runtime.traps import HEAP_FULL, NO_ROOM_FOR_OBJECTS
 from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant, config, free_descriptors
 
@@ -80,11 +82,18 @@ class WasmState(NamedTuple):
     Attributes:
         memory: Its memory.
         globals: The values of the globals that can change, as `bindings.Globals` takes them.
+        tables: The elements of its tables, none for a module whose code leaves them as they are.
 
     """
 
     memory: SavedMemory
     globals: bytes
+    tables: SavedTables = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the copy takes."""
+        return self.memory.nbytes + len(self.globals) + sum(map(len, self.tables))
 
 
 class Sandbox:
@@ -249,25 +258,43 @@ class Sandbox:
         """
         memory = self._native_memory
         place = memory.base, memory.pages() * PAGE
-        return WasmState(SavedMemory.of(place, admit), self.read_globals())
+        tables = self.read_tables()
+        others = sum(map(len, tables))
+        copy = SavedMemory.of(place, lambda size: admit(size + others))
+        return WasmState(copy, self.read_globals(), tables)
 
     def go_back(self, state: WasmState) -> None:
-        """Set the memory and the globals to a saved state. Raises MemoryLimitExceeded."""
-        self.fit(len(state.memory))
+        """Have a saved state. Raises MemoryLimitExceeded and TableLimitExceeded."""
+        self.fit(len(state.memory), state.tables)
         state.memory.load(self.base)
         self.write_globals(state.globals)
+        self.write_tables(state.tables)
 
-    def fit(self, size: int) -> None:
+    def fit(self, size: int, tables: SavedTables) -> None:
         """
-        Let the memory have `size` bytes, whatever is in them.
+        Let the memory have `size` bytes, and tables the elements of saved ones, of any content.
 
-        A memory that has more is made anew, with all of the instance: only so it gets smaller.
-        Addresses of exported functions are others then. Raises MemoryLimitExceeded.
+        What has more is made anew, with all of the instance: only so it gets smaller. Addresses
+        of exported functions are others then. Raises MemoryLimitExceeded and TableLimitExceeded.
         """
         pages = size // PAGE
-        if pages < self._native_memory.pages():
+        if pages < self._native_memory.pages() or (tables and self._tables.exceed(tables)):
             self._renew()
         self._reserve(self._native_memory, pages - self._native_memory.pages())
+        if tables:
+            try:
+                self._tables.fit(tables)
+            except wasmtime.WasmtimeError as error:
+                raise TableLimitExceeded(f"{self.program.name}: {error}") from None
+
+    def read_tables(self) -> SavedTables:
+        """Return the elements of tables that can change. Raises StateRefused."""
+        return self._tables.read() if self.program.state.tables else ()
+
+    def write_tables(self, tables: SavedTables) -> None:
+        """Set the elements of tables that can change, to the result of `read_tables`."""
+        if tables:
+            self._tables.write(tables)
 
     def read_globals(self) -> bytes:
         """Return the values of the globals that can change."""
@@ -300,6 +327,13 @@ class Sandbox:
         externs = [self._guest.export(global_export(number)) for number in range(len(kinds))]
         return bindings.Globals(self.context, externs, kinds)
 
+    @cached_property
+    def _tables(self) -> Tables:
+        plan, export = self.program.state, self._guest.export
+        tables = [export(table_export(number)) for number in range(len(plan.tables))]
+        functions = [export(function_export(number)) for number in range(len(plan.functions))]
+        return Tables(self.context, plan, tables, functions)
+
     def _renew(self) -> None:
         """Make the instance anew, in the same place. The guest is in no call."""
         allowed = self._growth
@@ -309,6 +343,7 @@ class Sandbox:
         self.entries.clear()
         self._loop = None
         vars(self).pop("_globals", None)
+        vars(self).pop("_tables", None)
         self._build(self._wasi, virtual=self._is_virtual)
         self.limit_memory(allowed)
 

@@ -1,4 +1,4 @@
-"""Memories and globals of many instances of one module, read and written at once."""
+"""Memories, globals and tables of many instances of one module, read and written at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import chain
 from arkml.runtime import bindings, native
 from arkml.runtime.memory import PAGE
 from arkml.runtime.sandbox import Sandbox
+from arkml.runtime.tables import SavedTables
 
 _READ = bindings.address_of(bindings.read_global)
 _WRITE = bindings.address_of(bindings.set_global)
@@ -71,6 +72,17 @@ class Sandboxes:
                 len(self._globals), bindings.VALUE_SIZE, values,
             )
         )  # fmt: skip
+
+    def read_tables(self) -> list[SavedTables]:
+        """Return the elements of tables that can change, empty if there are none."""
+        tables = [each.read_tables() for each in self._sandboxes]
+        return tables if any(tables) else []
+
+    def write_tables(self, tables: Sequence[SavedTables]) -> None:
+        """Set the elements of tables that can change, to a result of `read_tables`."""
+        if tables:
+            for each, saved in zip(self._sandboxes, tables, strict=True):
+                each.write_tables(saved)
 
 
 def _start(numbers: array[int]) -> int:

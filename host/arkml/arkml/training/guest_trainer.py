@@ -26,7 +26,6 @@ from arkml.errors import (
     UsageError,
 )
 from arkml.guests.guest import SEED_EXPORT
-from arkml.guests.instance import obstacle_to_copies
 from arkml.guests.reloading import Reloaded
 from arkml.hive.address import Address
 from arkml.hive.notifier import Notifier, NotifyOptions, notice_of
@@ -487,7 +486,7 @@ class GuestTrainer(Closing):
     def _require_recordable(self, module: CompiledModule) -> None:
         """Raise UsageError for a module whose evaluations cannot be recorded, if they are to be."""
         every, name = self.options.trace_every, self.options.name
-        if every is not None and (obstacle := obstacle_to_copies(module)):
+        if every is not None and (obstacle := module.state.obstacle):
             raise UsageError(
                 f"trace_every is {every}, and {name} cannot be recorded from an evaluation on:"
                 f" {obstacle}; leave trace_every away"

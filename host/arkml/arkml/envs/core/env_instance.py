@@ -21,7 +21,6 @@ from arkml.envs.core.world import Calls, SeededWorld, frames_between
 from arkml.errors import AbiError, ArkmlError, GuestError, GuestStalled, StateRefused
 from arkml.guests.call_loop import CallLoop, GaveWay
 from arkml.guests.guest import Guest, load_state, startup_of
-from arkml.guests.instance import obstacle_to_copies
 from arkml.policies.external import ExternalPolicy
 from arkml.runtime.account import WorkKind
 from arkml.runtime.compiled_module import CompiledModule
@@ -318,7 +317,7 @@ class EnvInstance(Closing):
         """Return the reason for which the instance has no states, as far as it is known."""
         if self.is_one_call:
             return "its guest runs in a single call"
-        return obstacle_to_copies(self.guest.module) or "its guest holds what cannot be saved"
+        return self.guest.module.state.obstacle or "its guest holds what cannot be saved"
 
     def load(self, state: FrameState) -> None:
         """
@@ -336,7 +335,7 @@ class EnvInstance(Closing):
         with GUARD.held_back(), self.calls.fiber.call_guard.kept(self.guest.name):
             self.calls.services.rejoin(state.guest.services, self.experiments.rejoin)
             own = state.guest
-            instance.require_loadable(len(own.wasm.memory), own.services)
+            instance.require_loadable(len(own.wasm.memory), own.wasm.tables, own.services)
             load_state(self.guest, own)
         instance.counted_before = state.statistics
         self.world.load(state.world)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from arkml.runtime.module.wasm_reader import Reader
 from arkml.runtime.module.wasm_types import heap_type
 
-_END = 0x0B
+_END, _REF_FUNC = 0x0B, 0xD2
 _ARITHMETIC = frozenset((0x6A, 0x6B, 0x6C, 0x7C, 0x7D, 0x7E))  # add, sub, mul of i32 and i64
 _IMMEDIATES = {0: 1, 1: 1, 6: 1, 7: 1, 8: 2, 26: 0, 27: 0, 28: 0}
 """Number of immediates of each constant operator of the garbage collection prefix, 0xfb."""
@@ -35,6 +35,17 @@ def constant(reader: Reader, most: int = _MAX_OPERATORS) -> int | None:
                 value = None
                 _skip_immediates(reader, operator)
     return value if operators == 1 else None
+
+
+def reference(reader: Reader) -> int | None:
+    """Read one expression; returns the function that it is a reference to, else None."""
+    start = reader.position
+    index = reader.u32() if reader.byte() == _REF_FUNC else None
+    if index is not None and reader.byte() == _END:
+        return index
+    reader.position = start
+    constant(reader)
+    return None
 
 
 def _skip_immediates(reader: Reader, operator: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from arkml.errors import ModuleRejected
 from arkml.limits import Limits
@@ -12,14 +12,20 @@ from arkml.runtime.module.binary import HEADER, ORDER, Binary, ExternKind, Secti
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.refusals import check, check_size
 from arkml.runtime.module.startup import CONSTRUCTORS_NAME, START_NAME, find_wrappers
+from arkml.runtime.module.table_changes import functions_of_tables, keeps_tables
 from arkml.runtime.module.wasm_reader import named, unsigned
-from arkml.runtime.module.wasm_types import MemoryType
+from arkml.runtime.module.wasm_types import MemoryType, TableType
 
 MEMORY_MODULE, MEMORY_NAME = "arkml", "memory"
 
-_GLOBAL = "arkml:global:"
+_GLOBAL, _TABLE, _FUNCTION = "arkml:global:", "arkml:table:", "arkml:function:"
 _COPIED = frozenset(("i32", "i64", "f32", "f64", "v128"))
+FUNCTIONS = "funcref"
+_COPIED_ELEMENTS = frozenset((FUNCTIONS, "externref"))  # the latter are null: nothing makes others
 MOST_GLOBALS = 10_000
+
+_RESERVED = (_GLOBAL, _TABLE, _FUNCTION)
+_Exported: TypeAlias = tuple[str, ExternKind, int]
 
 # No minimum and no maximum, so that any memory matches; the host keeps the declared bounds.
 _MEMORY_IMPORT = named(MEMORY_MODULE) + named(MEMORY_NAME) + bytes((ExternKind.MEMORY.value, 0, 0))
@@ -61,11 +67,16 @@ class StatePlan(NamedTuple):
     Attributes:
         kinds: Types of the globals that can change; number k is exported as `arkml:global:k`.
         obstacle: The reason for which the state cannot be copied, or empty.
+        tables: Its tables, if code may change them; number k is exported as `arkml:table:k`.
+        functions: Indices of the functions that these may hold; number k is exported as
+            `arkml:function:k`.
 
     """
 
     kinds: tuple[str, ...]
     obstacle: str
+    tables: tuple[TableType, ...] = ()
+    functions: tuple[int, ...] = ()
 
 
 NO_STATE = StatePlan((), "")
@@ -76,11 +87,11 @@ class Normalized:
     """
     A module in the form that the host compiles.
 
-    `wasm` imports its memory, if it has one, as `arkml.memory`, exports the globals that change,
-    and its instantiation runs no code. `added` are new exports, with the index of the function: the
-    start function as `arkml:start`, and constructors that every export of the original calls, but
-    not of `wasm`, as `arkml:constructors`. `binary` is the original module; its code begins `shift`
-    bytes earlier than the code of `wasm`. `state` has the globals that change.
+    `wasm` imports its memory, if it has one, as `arkml.memory`, exports the globals and the tables
+    that change, and its instantiation runs no code. `added` are new exports, with the index of the
+    function: the start function as `arkml:start`, and constructors that every export of the
+    original calls, but not of `wasm`, as `arkml:constructors`. `binary` is the original module; its
+    code begins `shift` bytes earlier than the code of `wasm`. `state` has what changes.
     """
 
     wasm: bytes
@@ -102,7 +113,7 @@ def normalize(data: bytes, limits: Limits) -> Normalized:
     binary = parse(data)
     check(binary, limits)
     for export in binary.exports:
-        if export.name in (START_NAME, CONSTRUCTORS_NAME) or export.name.startswith(_GLOBAL):
+        if export.name in (START_NAME, CONSTRUCTORS_NAME) or export.name.startswith(_RESERVED):
             raise ModuleRejected(
                 f"the module exports {export.name!r}, a name that this host reserves"
             )
@@ -113,12 +124,17 @@ def normalize(data: bytes, limits: Limits) -> Normalized:
     if wrappers is not None:
         added[CONSTRUCTORS_NAME] = wrappers.constructors
     variables = _variables(binary)
-    kinds = tuple(binary.globals[index].type.value for index in variables)
-    state = StatePlan(kinds, _obstacle(binary, kinds))
-    if not (memory or added or variables):
+    state = _state(binary, variables)
+    if not (memory or added or variables or state.tables):
         return Normalized(data, memory, added, binary, state=state)
     wrapped = {} if wrappers is None else wrappers.wrapped
-    wasm = b"".join(_rewritten(binary, added, wrapped, variables))
+    changing = [(global_export(at), ExternKind.GLOBAL, index) for at, index in enumerate(variables)]
+    changing += [(table_export(at), ExternKind.TABLE, at) for at in range(len(state.tables))]
+    changing += [
+        (function_export(at), ExternKind.FUNCTION, index)
+        for at, index in enumerate(state.functions)
+    ]
+    wasm = b"".join(_rewritten(binary, added, wrapped, changing))
     return Normalized(wasm, memory, added, binary, len(wasm) - len(data), state)
 
 
@@ -127,10 +143,32 @@ def global_export(number: int) -> str:
     return f"{_GLOBAL}{number}"
 
 
+def table_export(number: int) -> str:
+    """Return the name under which a table that can change is exported."""
+    return f"{_TABLE}{number}"
+
+
+def function_export(number: int) -> str:
+    """Return the name under which a function that such a table may hold is exported."""
+    return f"{_FUNCTION}{number}"
+
+
 def _variables(binary: Binary) -> list[int]:
     """Return the indices of globals that can change, if they are few enough to be copied."""
     found = [index for index, each in enumerate(binary.globals) if each.type.is_mutable]
     return found if len(found) <= MOST_GLOBALS else []
+
+
+def _state(binary: Binary, variables: Sequence[int]) -> StatePlan:
+    kinds = tuple(binary.globals[index].type.value for index in variables)
+    obstacle = _obstacle(binary, kinds)
+    if obstacle or keeps_tables(binary):
+        return StatePlan(kinds, obstacle)
+    for table in binary.tables:
+        if table.element not in _COPIED_ELEMENTS:
+            others = f"it has instructions that may change a table of {table.element}"
+            return StatePlan(kinds, f"{others}: of tables, those of funcref are copied")
+    return StatePlan(kinds, "", binary.tables, tuple(sorted(functions_of_tables(binary))))
 
 
 def _obstacle(binary: Binary, kinds: Sequence[str]) -> str:
@@ -158,14 +196,17 @@ def _plan(binary: Binary) -> MemoryPlan | None:
 
 
 def _rewritten(
-    binary: Binary, added: Mapping[str, int], wrapped: Mapping[int, int], variables: Sequence[int]
+    binary: Binary,
+    added: Mapping[str, int],
+    wrapped: Mapping[int, int],
+    changing: Sequence[_Exported],
 ) -> Iterator[bytes]:
     # The shim defines the memory, so that pushes copy without Python (decision 1).
     replaced = {SectionId.MEMORY: b"", SectionId.START: b""}
     if binary.memories:
         replaced[SectionId.IMPORT] = _section(SectionId.IMPORT, *_imports(binary))
-    if added or variables:
-        exports = _exports(binary, added, wrapped, variables)
+    if added or changing:
+        exports = _exports(binary, added, wrapped, changing)
         replaced[SectionId.EXPORT] = _section(SectionId.EXPORT, *exports)
     new = [section_id for section_id in replaced if binary.section(section_id) is None]
     new.sort(key=ORDER.index)
@@ -194,18 +235,19 @@ def _imports(binary: Binary) -> tuple[int, bytes]:
 
 
 def _exports(
-    binary: Binary, added: Mapping[str, int], wrapped: Mapping[int, int], variables: Sequence[int]
+    binary: Binary,
+    added: Mapping[str, int],
+    wrapped: Mapping[int, int],
+    changing: Sequence[_Exported],
 ) -> tuple[int, bytes]:
-    entries = [
+    entries: list[_Exported] = [
         (export.name, export.kind, wrapped.get(export.index, export.index))
         if export.kind is ExternKind.FUNCTION
         else (export.name, export.kind, export.index)
         for export in binary.exports
     ]
     entries += [(name, ExternKind.FUNCTION, index) for name, index in added.items()]
-    entries += [
-        (global_export(number), ExternKind.GLOBAL, index) for number, index in enumerate(variables)
-    ]
+    entries += changing
     return len(entries), b"".join(
         named(name) + bytes((kind.value,)) + unsigned(index) for name, kind, index in entries
     )

@@ -1,17 +1,20 @@
-"""Whether the code of a module can change a table after the module was instantiated."""
+"""What the code of a module can do to its tables after the module was instantiated."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 
-from arkml.runtime.module.binary import Binary
+from arkml.runtime.module.binary import Binary, ExternKind, SectionId
 from arkml.runtime.module.body_bounds import bodies
+from arkml.runtime.module.constants import constant, reference
 from arkml.runtime.module.wasm_reader import Reader
+from arkml.runtime.module.wasm_types import value_type
 
 _NUMBER = rb"(?:[\x80-\xff]*+[\x00-\x7f])"
 _ALIGNMENT = rb"(?:[\x00-\x3f]|[\x80-\xbf]N|(?:[\x40-\x7f]|[\xc0-\xff]N)N)"  # bit 6: a memory
 _BR_TABLE = 0x0E
+_MAX_SEGMENTS, _MAX_ELEMENTS = 1_000_000, 10_000_000  # as many as wasmtime takes
 _KEEPING = (
     rb"(?:[\x20-\x25\x3f\x41\x42\xd0\xd2\x02-\x04\x0c\x0d\x10\x12\x40]N"
     rb"|[\x11\x13]NN"
@@ -61,3 +64,38 @@ def _body_keeps(data: bytes, start: int, end: int) -> bool:
         for _ in range(reader.u32() + 1):
             reader.u32()
         position = reader.position
+
+
+def functions_of_tables(binary: Binary) -> frozenset[int]:
+    """
+    Return the indices of functions that may lie in tables: exported ones, and those of segments.
+
+    Instructions can take the address of no others, but for functions that only a global has.
+    Raises ModuleRejected.
+    """
+    found = {each.index for each in binary.exports if each.kind is ExternKind.FUNCTION}
+    section = binary.section(SectionId.ELEMENT)
+    if section is not None:
+        reader = Reader(binary.data, section.payload, section.end, "the element section")
+        for _ in range(reader.count(_MAX_SEGMENTS, "element segments")):
+            found.update(_segment(reader))
+    return frozenset(found)
+
+
+def _segment(reader: Reader) -> list[int]:
+    """Read an element segment, and return its functions."""
+    flags = reader.u32()  # bit 0: passive or declared; bit 1: a table or a kind; bit 2: expressions
+    if flags > 0b111:
+        raise reader.rejected(f"{flags} is not a kind of element segment")
+    if not flags & 1:
+        if flags & 2:
+            reader.u32()
+        constant(reader)
+    if flags & 3:
+        if flags & 4:
+            value_type(reader)
+        else:
+            reader.byte()
+    read = reference if flags & 4 else Reader.u32
+    found = [read(reader) for _ in range(reader.count(_MAX_ELEMENTS, "elements"))]
+    return [index for index in found if index is not None]

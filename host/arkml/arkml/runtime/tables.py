@@ -1,0 +1,138 @@
+"""Copies of tables of functions, of modules whose code changes them."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from arkml.errors import StateRefused
+from arkml.runtime import bindings
+from arkml.runtime.module.normalize import FUNCTIONS, StatePlan
+
+SavedTables: TypeAlias = tuple[bytes, ...]
+"""The elements of each table: uint32, little-endian, the index of a function, or `_NULL`."""
+
+_NULL, _ELEMENT = 0xFFFF_FFFF, 4
+_FUNCTION_WORD = bindings.VALUE_OFFSET // 8 + 1  # after the store: what tells functions apart
+
+
+class Tables:
+    """
+    Tables of an instance, read and written as indices of functions in its module.
+
+    Args:
+        context: The Store.
+        plan: What changes in instances of the module.
+        tables: Its tables, each a wasmtime_extern_t.
+        functions: The functions that these may hold, likewise.
+
+    """
+
+    def __init__(
+        self, context: bindings.Address, plan: StatePlan, tables: Sequence[Any],
+        functions: Sequence[Any],
+    ) -> None:  # fmt: skip
+        self._context = context
+        self._kinds = [each.element for each in plan.tables]
+        self._externs = tables  # the tables lie in them
+        self._places = [ctypes.addressof(extern.of) for extern in tables]
+        self._value = bindings.function_value()
+        self._at = ctypes.addressof(self._value)
+        self._words = (ctypes.c_uint64 * (bindings.VALUE_SIZE // 8)).from_buffer(self._value)
+        self._functions = dict(zip(plan.functions, functions, strict=True))
+        self._numbers = {self._word_of(extern): at for at, extern in self._functions.items()}
+
+    def sizes(self) -> list[int]:
+        """Return the present number of elements of each."""
+        return [bindings.table_size(self._context, place) for place in self._places]
+
+    def read(self) -> SavedTables:
+        """Return their elements. Raises StateRefused for a function that has no known index."""
+        return tuple(map(self._read, self._kinds, self._places, self.sizes()))
+
+    def exceed(self, saved: SavedTables) -> bool:
+        """Return whether one has more elements than the saved one."""
+        sizes = zip(self.sizes(), saved, strict=True)
+        return any(size > len(elements) // _ELEMENT for size, elements in sizes)
+
+    def fit(self, saved: SavedTables) -> None:
+        """Let them have as many elements as saved ones, which have no fewer, or raise an error."""
+        for kind, place, size, elements in zip(
+            self._kinds, self._places, self.sizes(), saved, strict=True
+        ):
+            if (more := len(elements) // _ELEMENT - size) > 0:
+                bindings.grow_table(self._context, place, more, kind)
+
+    def write(self, saved: SavedTables) -> None:
+        """Set their elements, which are as many."""
+        for kind, place, elements in zip(self._kinds, self._places, saved, strict=True):
+            if kind == FUNCTIONS:  # else all are null
+                for index, number in enumerate(_numbers(elements)):
+                    self._hold(self._functions.get(number))
+                    bindings.check(bindings.set_element(self._context, place, index, self._at))
+
+    def _read(self, kind: str, place: bindings.Address, size: int) -> bytes:
+        if kind != FUNCTIONS:
+            return _NULL.to_bytes(_ELEMENT, "little") * size
+        get, words, numbers = bindings.get_element, self._words, self._numbers
+        found = array("I")
+        try:
+            for index in range(size):
+                get(self._context, place, index, self._at)
+                # A null has no store.
+                found.append(numbers[words[_FUNCTION_WORD]] if words[_FUNCTION_WORD - 1] else _NULL)
+        except KeyError:
+            raise StateRefused(
+                f"element {index:,} of a table is a function that neither an element segment nor"
+                " an export of the module has: list it in a segment (elem declare func)"
+            ) from None
+        return _little(found).tobytes()
+
+    def _word_of(self, extern: Any) -> int:
+        self._hold(extern)
+        word: int = self._words[_FUNCTION_WORD]
+        return word
+
+    def _hold(self, extern: Any) -> None:
+        """Make a function the present value, or null."""
+        if extern is None:
+            self._words[_FUNCTION_WORD - 1] = self._words[_FUNCTION_WORD] = 0
+        else:
+            self._value.of.funcref = extern.of.func
+
+
+def require_tables(saved: SavedTables, plan: StatePlan, share: int) -> None:
+    """Raise StateRefused for tables that no instance has, of up to `share` elements each."""
+    if len(saved) != len(plan.tables):
+        raise StateRefused(
+            f"the state has {len(saved)} tables that change, the module {len(plan.tables)}"
+        )
+    functions = {_NULL, *plan.functions}
+    for table, elements in zip(plan.tables, saved, strict=True):
+        size, rest = divmod(len(elements), _ELEMENT)
+        most = share if table.maximum is None else min(share, table.maximum)
+        if rest or not table.minimum <= size <= max(most, table.minimum):
+            raise StateRefused(
+                f"the state has a table of {size:,} elements, and the module takes"
+                f" {table.minimum:,} to {most:,} (Limits.table_elements)"
+            )
+        others = set(_numbers(elements)) - (functions if table.element == FUNCTIONS else {_NULL})
+        if others:
+            raise StateRefused(
+                f"the state has function {min(others):,} in a table, which the module never puts"
+                " there: it is damaged"
+            )
+
+
+def _numbers(elements: bytes) -> array[int]:
+    return _little(array("I", elements))
+
+
+def _little(numbers: array[int]) -> array[int]:
+    """Return numbers of this machine as little-endian ones, or the reverse, in place."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
