@@ -176,6 +176,7 @@ def test_every_raw_name_that_the_runtime_uses_is_listed_here():
     assert names("raw") == listed_names()
     assert names("ffi") == {
         "WASMTIME_EXTERN_SHAREDMEMORY",
+        "WASMTIME_EXTERNREF",
         "WASMTIME_FUNCREF",
         "wasmtime_extern_t",
         "wasmtime_extern_union",
@@ -241,7 +242,7 @@ def test_the_numbers_of_value_kinds_and_externs_are_those_of_version_50():
     assert [number.value for number in numbers] == list(bindings.KINDS.values())
     assert list(bindings.KINDS) == ["i32", "i64", "f32", "f64"]
     assert ffi.WASMTIME_EXTERN_SHAREDMEMORY.value == 4
-    assert ffi.WASMTIME_FUNCREF.value == 5
+    assert (ffi.WASMTIME_FUNCREF.value, ffi.WASMTIME_EXTERNREF.value) == (5, 6)
 
 
 def test_the_async_callback_has_eight_arguments_and_a_continuation_last():

@@ -319,11 +319,10 @@ class RawInstance:
 
     def set_table(self, name: str, index: int, function: Any) -> None:
         """Put a function, a wasmtime_extern_t, into an exported table."""
-        item = function_value()
-        item.of.funcref = function.of.func
+        item = FunctionValue()
+        item.hold(function)
         extern = self.export(name)
-        place = ctypes.addressof(extern.of)
-        check(set_element(self._context, place, index, ctypes.addressof(item)))
+        check(set_element(self._context, ctypes.addressof(extern.of), index, item.place))
 
 
 def grow_table(context: Address, table: Address, elements: int, kind: str) -> None:
@@ -333,11 +332,33 @@ def grow_table(context: Address, table: Address, elements: int, kind: str) -> No
     check(_grow_table(context, table, elements, ctypes.addressof(item), ctypes.addressof(before)))
 
 
-def function_value() -> Any:
-    """Return a wasmtime_val_t that holds no function."""
-    item = raw.wasmtime_val_t()
-    item.kind = ffi.WASMTIME_FUNCREF
-    return item
+class FunctionValue:
+    """
+    A wasmtime_val_t at the address `place` that holds a function or null.
+
+    An element of a table is read into it, and written from it.
+    """
+
+    __slots__ = ("_item", "_words", "place")
+
+    def __init__(self) -> None:
+        self._item = raw.wasmtime_val_t()
+        self._item.kind = ffi.WASMTIME_FUNCREF
+        self._words = (c_uint64 * (VALUE_SIZE // 8)).from_buffer(self._item)
+        self.place: Address = ctypes.addressof(self._item)
+
+    @property
+    def identity(self) -> int:
+        """What tells it from the other functions of its Store, 0 for null."""
+        number: int = self._words[VALUE_OFFSET // 8 + 1]
+        return number
+
+    def hold(self, function: Any) -> None:
+        """Hold a function, a wasmtime_extern_t, or null for None."""
+        if function is None:
+            self._words[VALUE_OFFSET // 8] = self._words[VALUE_OFFSET // 8 + 1] = 0
+        else:
+            self._item.of.funcref = function.of.func
 
 
 def global_i32(context: Address, place: Address) -> int:
@@ -513,6 +534,7 @@ __all__ = [
     "VALUE_SIZE",
     "WASMTIME",
     "Address",
+    "FunctionValue",
     "Globals",
     "NativeMemory",
     "RawInstance",
@@ -532,7 +554,6 @@ __all__ = [
     "end_turns_at_deadlines",
     "error_at",
     "frames_of",
-    "function_value",
     "get_element",
     "global_i32",
     "grow_table",

@@ -16,7 +16,6 @@ SavedTables: TypeAlias = tuple[bytes, ...]
 """The elements of each table: uint32, little-endian, the index of a function, or `_NULL`."""
 
 _NULL, _ELEMENT = 0xFFFF_FFFF, 4
-_FUNCTION_WORD = bindings.VALUE_OFFSET // 8 + 1  # after the store: what tells functions apart
 
 
 class Tables:
@@ -24,7 +23,7 @@ class Tables:
     Tables of an instance, read and written as indices of functions in its module.
 
     Args:
-        context: The Store.
+        store: The context of their Store.
         plan: What changes in instances of the module.
         tables: Its tables, each a wasmtime_extern_t.
         functions: The functions that these may hold, likewise.
@@ -32,22 +31,21 @@ class Tables:
     """
 
     def __init__(
-        self, context: bindings.Address, plan: StatePlan, tables: Sequence[Any],
+        self, store: bindings.Address, plan: StatePlan, tables: Sequence[Any],
         functions: Sequence[Any],
     ) -> None:  # fmt: skip
-        self._context = context
+        self._store = store
         self._kinds = [each.element for each in plan.tables]
         self._externs = tables  # the tables lie in them
         self._places = [ctypes.addressof(extern.of) for extern in tables]
-        self._value = bindings.function_value()
-        self._at = ctypes.addressof(self._value)
-        self._words = (ctypes.c_uint64 * (bindings.VALUE_SIZE // 8)).from_buffer(self._value)
+        self._value = bindings.FunctionValue()
         self._functions = dict(zip(plan.functions, functions, strict=True))
-        self._numbers = {self._word_of(extern): at for at, extern in self._functions.items()}
+        self._numbers = {self._identity_of(extern): at for at, extern in self._functions.items()}
+        self._numbers[0] = _NULL
 
     def sizes(self) -> list[int]:
         """Return the present number of elements of each."""
-        return [bindings.table_size(self._context, place) for place in self._places]
+        return [bindings.table_size(self._store, place) for place in self._places]
 
     def read(self) -> SavedTables:
         """Return their elements. Raises StateRefused for a function that has no known index."""
@@ -64,26 +62,25 @@ class Tables:
             self._kinds, self._places, self.sizes(), saved, strict=True
         ):
             if (more := len(elements) // _ELEMENT - size) > 0:
-                bindings.grow_table(self._context, place, more, kind)
+                bindings.grow_table(self._store, place, more, kind)
 
     def write(self, saved: SavedTables) -> None:
         """Set their elements, which are as many."""
+        value = self._value.place
         for kind, place, elements in zip(self._kinds, self._places, saved, strict=True):
             if kind == FUNCTIONS:  # else all are null
                 for index, number in enumerate(_numbers(elements)):
-                    self._hold(self._functions.get(number))
-                    bindings.check(bindings.set_element(self._context, place, index, self._at))
+                    self._value.hold(self._functions.get(number))
+                    bindings.check(bindings.set_element(self._store, place, index, value))
 
     def _read(self, kind: str, place: bindings.Address, size: int) -> bytes:
         if kind != FUNCTIONS:
             return _NULL.to_bytes(_ELEMENT, "little") * size
-        get, words, numbers = bindings.get_element, self._words, self._numbers
-        found = array("I")
+        value, numbers, found = self._value, self._numbers, array("I")
         try:
             for index in range(size):
-                get(self._context, place, index, self._at)
-                # A null has no store.
-                found.append(numbers[words[_FUNCTION_WORD]] if words[_FUNCTION_WORD - 1] else _NULL)
+                bindings.get_element(self._store, place, index, value.place)
+                found.append(numbers[value.identity])
         except KeyError:
             raise StateRefused(
                 f"element {index:,} of a table is a function that neither an element segment nor"
@@ -91,17 +88,9 @@ class Tables:
             ) from None
         return _little(found).tobytes()
 
-    def _word_of(self, extern: Any) -> int:
-        self._hold(extern)
-        word: int = self._words[_FUNCTION_WORD]
-        return word
-
-    def _hold(self, extern: Any) -> None:
-        """Make a function the present value, or null."""
-        if extern is None:
-            self._words[_FUNCTION_WORD - 1] = self._words[_FUNCTION_WORD] = 0
-        else:
-            self._value.of.funcref = extern.of.func
+    def _identity_of(self, function: Any) -> int:
+        self._value.hold(function)
+        return self._value.identity
 
 
 def require_tables(saved: SavedTables, plan: StatePlan, share: int) -> None:
