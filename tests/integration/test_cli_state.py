@@ -1,5 +1,6 @@
 """`arkml state save`, `load` and `show`."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -7,9 +8,12 @@ import zlib
 
 import pytest
 from tests.integration.command_line import arkml as invoke
-from tests.integration.guest_text import GUESTS, data, function, module
+from tests.integration.guest_text import ACTOR, GUESTS, POINTMASS, data, function, module
 
 from arkml import FleetSnapshot, GuestSnapshot, Host
+from arkml.abi.codes import SnapshotFormat
+from arkml.guests.guest import calls_of
+from arkml.sessions import results
 
 APPLET = GUESTS / "c_applet.wasm"
 TRAPS = module(
@@ -93,7 +97,7 @@ def test_a_state_is_shown_without_its_module(tmp_path):
         "kind": "fleet", "name": "c_applet.wasm", "module": state.module, "guests": 4, "saved": 4,
         "memory_bytes": 4 * 131_072, "held_bytes": state.nbytes, "globals": 1,
         "file_bytes": file.stat().st_size, "unpacked_bytes": shown["unpacked_bytes"],
-        "version": 1, "timers": {},
+        "version": 1, "timers": {}, "futures": {}, "brains": {},
     }  # fmt: skip
     table = invoke("state", "show", file)
     assert table.status == 0
@@ -114,6 +118,22 @@ def test_timers_that_wait_are_shown(tmp_path):
 
     assert invoke("state", "show", file, "--json").json["timers"] == {"load": 3}
     assert "1 waiting: load" in invoke("state", "show", file).out
+
+
+def test_results_and_models_that_are_in_a_state_are_shown(tmp_path):
+    file = tmp_path / "a.state"
+    with Host() as host:
+        guest = host.load(ACTOR)
+        services = calls_of(guest).services
+        services.futures.open(results.METRICS_V3)
+        brains = services.handler("ark-ml-inference-v0")
+        brains.load_inference_async(brains.create_runtime(), SnapshotFormat.ONNX, POINTMASS)
+        guest.snapshot().save(file)
+    shown = invoke("state", "show", file)
+
+    assert shown.status == 0
+    assert "1 of metric vector of v3" in shown.out
+    assert f"1 of {hashlib.sha256(POINTMASS).hexdigest()[:12]} (ONNX)" in shown.out
 
 
 def test_a_guest_that_fails_is_not_saved(tmp_path):

@@ -26,8 +26,6 @@ from tests.integration.test_policy_changes import (
     MASKS,
     PUSH,
     adding,
-    asked,
-    brain_of,
     choosing,
     linear,
     player,
@@ -214,25 +212,6 @@ def test_masks_of_a_batch_before_the_restore_are_not_those_of_the_next(make_host
 
 
 # Brains of `ark-ml-inference-v0`.
-
-
-def test_brains_are_refused_by_a_snapshot_and_dropped_by_a_restore(make_host):
-    host = make_host()
-    guest = host.load(ACTOR)
-    before = guest.snapshot()
-    calls, runtime, load = brain_of(guest, DOUBLE)
-    brain = calls.poll_load_inference_async(load)
-    assert asked(calls, runtime, brain, (2, 1)) == [4]
-    with pytest.raises(StateRefused, match="objects of ark-ml-inference-v0, which cannot be saved"):
-        guest.snapshot()
-    held = guest.account.snapshot_bytes
-    guest.restore(before)
-
-    assert guest.live_handles == 0
-    assert guest.account.snapshot_bytes == held
-    calls, runtime, load = brain_of(guest, DOUBLE)
-    brain = calls.poll_load_inference_async(load)
-    assert asked(calls, runtime, brain, (2, 1)) == [4]
 
 
 def test_handles_of_brains_that_were_used_up_since_are_as_before(make_host):

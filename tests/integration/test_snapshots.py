@@ -281,18 +281,6 @@ def test_rows_that_wait_are_submitted_after_a_restore(many):
         bytes(state)
 
 
-def test_futures_are_dropped_by_a_restore_and_refused_by_a_snapshot(many):
-    state = many.snapshot()
-    assert many.call("connect") == 0
-    with pytest.raises(StateRefused, match="1 futures"):
-        many.snapshot()
-    many.restore(state)
-
-    assert many.live_handles == len(MODELS)
-    assert many.call("drop_future") != 0
-    assert many.call("connect") == 0
-
-
 def test_the_function_that_starts_a_language_runs_after_a_restore_if_it_had_not(host):
     path = GUESTS / "c_started.wasm"
     before = host.load(path).snapshot()

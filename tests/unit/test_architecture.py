@@ -40,7 +40,7 @@ OWNERS = {
         "arkml.runs",
         "arkml.sessions.declarations",
         "arkml.sessions.declared_games",
-        "arkml.guests.snapshots",
+        "arkml.guests.state_files",
         "arkml.guests.trace_events",
         "arkml.guests.trace_files",
     ),

@@ -114,6 +114,13 @@ def show(options: ShowOptions) -> int:
             f" version {document['version']} of its form",
         ),
     ]
+    for what, counts in (
+        ("results", document["futures"]),
+        ("models of ark-ml-inference-v0", document["brains"]),
+    ):
+        if counts:
+            texts = [f"{count:,} of {name}" for name, count in counts.items()]
+            rows.insert(-1, (what, ", ".join(texts)))
     if document["kind"] == "fleet":
         guests = f"{document['guests']:,}"
         if lost := document["guests"] - document["saved"]:

@@ -54,10 +54,10 @@ class FleetStates:
         for instance in found.instances:
             instance.require_whole()
         copies = MemoryCopies(list(zip(found.wasm.bases, found.wasm.sizes(), strict=True)))
-        tables = found.wasm.read_tables()
+        tables, services = found.wasm.read_tables(), self._services(found)
         for index, (instance, size) in enumerate(zip(found.instances, copies.sizes, strict=True)):
-            instance.require_snapshot(size + sum(map(len, tables[index])) if tables else size)
-        services = self._services(found)
+            others = services[index].nbytes + (sum(map(len, tables[index])) if tables else 0)
+            instance.require_snapshot(size + others)
         waiting = self._queues_of(found).waiting()
         return StateColumns(
             copies.made(),
@@ -194,11 +194,11 @@ class FleetStates:
         )
 
     def _keep_services(self, found: _Found, services: Sequence[SavedServices]) -> None:
-        """Note that guests have these services, unless agents remember something."""
+        """Note that guests have these services, unless what they have changes unseen."""
         if self._has(found, services):
             return
         self._kept = None
-        if not any(each.has_agents for each in services):
+        if not any(each.is_fleeting for each in services):
             version, revisions = self._columns.version, found.numbers_of_revisions()
             models = _models(found, services)
             self._kept = _Kept(found, services, version, revisions, models)

@@ -28,12 +28,8 @@ from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
 from arkml.guests.instance import InstanceState, StartupProgress
 from arkml.guests.reloading import Reloaded, ReloadTrial, Remake, require_called, way_of
-from arkml.guests.snapshots import (
-    FleetSnapshot,
-    GuestSnapshot,
-    is_state_file,
-    require_same_module,
-)
+from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot, require_same_module
+from arkml.guests.state_files import is_state_file
 from arkml.limits import RUN_SECONDS, Budget, start_budget
 from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule

@@ -518,13 +518,19 @@ class Instance(Unique):
         StateRefused for what cannot be copied, and GuestMemoryFull.
         """
         self.require_savable()
+        services = self.services.save()
+        admit = self._admitting(services.nbytes) if is_charged else _any_size
         return InstanceState(
-            self._sandbox.saved(self.require_snapshot if is_charged else _any_size),
-            self.services.save(),
+            self._sandbox.saved(admit),
+            services,
             self.save_rows(),
             self.save_compiler(),
             startup,
         )
+
+    def _admitting(self, others: int) -> Callable[[int], None]:
+        """Return `require_snapshot` for the bytes of a memory beside others."""
+        return lambda size: self.require_snapshot(size + others)
 
     def save_rows(self) -> dict[int, SavedRows]:
         """Return the rows that wait for a submit, by the index of their session's record."""

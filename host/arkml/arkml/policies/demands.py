@@ -98,14 +98,14 @@ class SessionDemand:
 class BrainDemand:
     """The demand of one brain of `ark-ml-inference-v0`: its ports stay as its guest knows them."""
 
-    __slots__ = ("__weakref__", "_format", "_inputs", "_key", "_outputs", "_snapshot")
+    __slots__ = ("__weakref__", "_inputs", "_outputs", "format", "key", "snapshot")
 
     def __init__(
         self, snapshot: Snapshot, snapshot_format: SnapshotFormat, key: int, network: Network
     ) -> None:
-        self._snapshot = snapshot
-        self._format = snapshot_format
-        self._key = key
+        self.snapshot: Snapshot = snapshot
+        self.format: SnapshotFormat = snapshot_format
+        self.key: int = key
         self._inputs = network.inputs
         self._outputs = network.outputs
 
@@ -115,7 +115,7 @@ class BrainDemand:
 
         Raises as `PolicyLibrary.load_network`, and InvalidArguments for one with other ports.
         """
-        network = loader.load_network(self._snapshot.data, self._format, key=self._key)
+        network = loader.load_network(self.snapshot.data, self.format, key=self.key)
         for kind, known, found in (
             ("inputs", self._inputs, network.inputs),
             ("outputs", self._outputs, network.outputs),

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from arkml.batches import Floats
 from arkml.errors import InvalidArguments
+from arkml.policies.agents import AgentTable
 from arkml.policies.model import Model
 from arkml.policies.model_runner import ModelRunner
 from arkml.policies.ports import Port
@@ -61,6 +62,11 @@ class Network:
     def session_bytes(self) -> int:
         """Bytes that a guest is charged for the model: 0 for one of the embedder."""
         return self._model.session_bytes if self.is_of_guest else 0
+
+    @property
+    def agents(self) -> AgentTable:
+        """The agents whose steps and states it keeps."""
+        return self._runner.agents
 
     def take_from(self, other: Network) -> bool:
         """

@@ -18,6 +18,7 @@ from arkml.policies.ports import Port
 from arkml.sessions import brains, runtimes
 from arkml.sessions.brains import Brain
 from arkml.sessions.futures import Future
+from arkml.sessions.leases import Lease
 from arkml.sessions.runtimes import Load, Runtime
 from arkml.sessions.snapshots import Packing, log_refusals, note_container
 from arkml.sessions.state import GuestState
@@ -150,18 +151,8 @@ class MlInferenceV0(Packing):
         return brain
 
     def _load(self, load: Load, format: SnapshotFormat, data: bytes, key: int) -> None:
-        lease = load.lease
         try:
-            library = self._guest.library.of_session((), None, None)  # brains have a guest's name
-            library.prepare()
-            note_container(self._guest, library, data, format)
-            with self._guest.account.vetting(is_of_guest=library.takes_snapshots):
-                network = library.load_network(data, format, key=key)
-            lease.count(network.session_bytes)
-            brains.require_countable(network)
-            self._guest.account.require_bytes(0)  # the model is among the leases
-            demand = BrainDemand(library.keep(data, lease.digest), format, key, network)
-            load.demand = library.demands.open_brain(demand)
+            network, load.demand = load_brain(self._guest, load.lease, format, data, key)
         except Exception as error:  # the guest that polls gets it
             if is_of_handler(error):
                 raise
@@ -173,11 +164,28 @@ class MlInferenceV0(Packing):
         runtime = self._table.get(load.runtime, Runtime)
         self._table.remove(handle, Load)
         runtime.loads.remove(handle)
-        brain = Brain(load.runtime, network, self._memory, load.lease, rows=self._guest.limits.rows)
-        brain.demand = load.demand
+        assert load.demand is not None  # it has one once it is loaded
+        rows = self._guest.limits.rows
+        brain = Brain(load.runtime, network, self._memory, load.lease, load.demand, rows=rows)
         brain_handle = self._table.insert(brain)
         runtime.brains[brain_handle] = brain
         return brain_handle
+
+
+def load_brain(
+    guest: GuestState, lease: Lease, format: SnapshotFormat, data: bytes, key: int
+) -> tuple[Network, BrainDemand]:
+    """Return the network of a model that a guest gave, and its demand. Raises AbiError."""
+    library = guest.library.of_session((), None, None)  # brains have a guest's name
+    library.prepare()
+    note_container(guest, library, data, format)
+    with guest.account.vetting(is_of_guest=library.takes_snapshots):
+        network = library.load_network(data, format, key=key)
+    lease.count(network.session_bytes)
+    brains.require_countable(network)
+    guest.account.require_bytes(0)  # the model is among the leases
+    demand = BrainDemand(library.keep(data, lease.digest), format, key, network)
+    return network, library.demands.open_brain(demand)
 
 
 def _shape(ports: Sequence[Port], slot: int) -> Mapping[str, Any]:

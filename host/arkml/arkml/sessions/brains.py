@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise, starmap
+from typing import NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.batches import Floats
-from arkml.errors import AbiError, InvalidArguments, ModelRejected, NotFound, TooManyRows
+from arkml.errors import (
+    AbiError,
+    InvalidArguments,
+    ModelRejected,
+    NotFound,
+    StateRefused,
+    TooManyRows,
+)
 from arkml.policies.demands import BrainDemand
 from arkml.policies.network import Network
 from arkml.policies.ports import Port, told_apart
@@ -47,6 +56,51 @@ def require_countable(network: Network) -> None:
             )
 
 
+class SavedSubmission(NamedTuple):
+    """
+    An observation that is not complete.
+
+    Attributes:
+        agent: Its agent.
+        row: Its numbers: float32, [width]. None if there was no memory for it.
+        given: The names of the inputs that it has.
+        fault: The error to be raised when it is complete, or None.
+
+    """
+
+    agent: int
+    row: Floats | None
+    given: tuple[str, ...]
+    fault: AbiError | None
+
+
+class BrainQueue(NamedTuple):
+    """
+    The observations and the results of a brain.
+
+    Attributes:
+        begun: The observation that is not complete, or None.
+        queued: uint64, [rows], agents whose observations wait, in their order.
+        rows: float32, [rows, width], these observations.
+        answered: uint64, [agents], agents that the last execution answered.
+        results: float32, [agents, width], what it answered, by the name of the output.
+
+    """
+
+    begun: SavedSubmission | None
+    queued: npt.NDArray[np.uint64]
+    rows: Floats
+    answered: npt.NDArray[np.uint64]
+    results: Mapping[str, Floats]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the numbers take."""
+        begun = 0 if self.begun is None or self.begun.row is None else self.begun.row.nbytes
+        results = sum(floats.nbytes for floats in self.results.values())
+        return begun + self.queued.nbytes + self.rows.nbytes + self.answered.nbytes + results
+
+
 class Submission:
     """
     One agent's observation, given input by input.
@@ -65,6 +119,19 @@ class Submission:
         """The error to be raised when the observation is complete, or None."""
         self._places = places
         self._given: set[str] = set()
+
+    @classmethod
+    def of(cls, saved: SavedSubmission, places: Mapping[str, slice]) -> Self:
+        """Return a saved one, of a brain with these inputs."""
+        made = cls(saved.agent, places)
+        made.row = None if saved.row is None else saved.row.copy()
+        made.fault, made._given = saved.fault, {*saved.given}
+        return made
+
+    def save(self) -> SavedSubmission:
+        """Return a copy."""
+        row = None if self.row is None else self.row.copy()
+        return SavedSubmission(self.agent, row, tuple(sorted(self._given)), self.fault)
 
     def add(self, name: str, floats: Floats) -> None:
         """Keep one input: float32, [width]. `complete` raises any fault in it."""
@@ -109,12 +176,19 @@ class Brain:
     """
 
     def __init__(
-        self, runtime: int, network: Network, memory: BrainMemory, lease: Lease, *, rows: int
+        self,
+        runtime: int,
+        network: Network,
+        memory: BrainMemory,
+        lease: Lease,
+        demand: BrainDemand,
+        *,
+        rows: int,
     ) -> None:
         self.runtime = runtime
         self.network = network
-        self.demand: BrainDemand | None = None
-        """The demand of its guest on the network; None for a network that stays."""
+        self.demand = demand
+        """The demand of its guest on the network."""
         self._memory = memory
         self._lease = lease
         self._rows = rows
@@ -218,9 +292,59 @@ class Brain:
         self._memory.give_back(self._result_bytes)
         self._result_bytes = 0
 
+    def save(self) -> BrainQueue:
+        """Return a copy of the observations and the results."""
+        queued, answered = len(self._queue), len(self._places)
+        rows = np.array(list(self._queue.values()), _FLOATS).reshape(queued, self._width)
+        results = {
+            name: floats.reshape(answered, -1).copy() for name, floats in self._results.items()
+        }
+        return BrainQueue(
+            None if self._submission is None else self._submission.save(),
+            np.array(list(self._queue), np.uint64),
+            rows,
+            np.array(list(self._places), np.uint64),
+            results,
+        )
+
+    def load(self, saved: BrainQueue) -> None:
+        """
+        Have saved observations and results, and no others.
+
+        Raises StateRefused for those of another model, TooManyRows and GuestMemoryFull.
+        """
+        self._drop_rows()
+        begun, queued, rows, answered, results = saved
+        widths = {port.name: port.width for port in self.network.outputs} if len(answered) else {}
+        fits = {name: floats.shape[1] for name, floats in results.items()} == widths
+        if begun is not None and begun.row is not None:
+            fits &= len(begun.row) == self._width and {*begun.given} <= {*self._places_of_inputs}
+        if not fits or rows.shape[1] != self._width:
+            raise StateRefused("what a brain of the state has does not fit its model")
+        if begun is not None:
+            if begun.row is not None:
+                self._memory.take_observations(self._row_bytes)
+            self._submission = Submission.of(begun, self._places_of_inputs)
+        for agent, row in zip(queued.tolist(), rows, strict=True):
+            self._memory.take_observations(self._row_bytes)
+            self._queue[agent] = row.copy()
+        if len(answered):
+            size = self._bytes_of_results(len(answered))
+            self._memory.take(size)
+            self._result_bytes = size
+            shapes = {port.name: port.shape for port in self.network.outputs}
+            self._results = {
+                name: floats.reshape(len(answered), *shapes[name])
+                for name, floats in results.items()
+            }
+            self._places = {agent: place for place, agent in enumerate(answered.tolist())}
+
     def close(self) -> None:
         """Free the queue and the results, and release the snapshot. Used once."""
         self._lease.release()
+        self._drop_rows()
+
+    def _drop_rows(self) -> None:
         self._drop_submission()
         self._memory.give_back_observations(self._row_bytes * len(self._queue))
         self._queue = {}

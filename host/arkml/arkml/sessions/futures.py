@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -87,6 +87,16 @@ class Future(Generic[T]):
     @property
     def is_ready(self) -> bool:
         return self._outcome is not None
+
+    @property
+    def outcome(self) -> tuple[T] | Exception | None:
+        """The result alone, or the error that `take` raises; None while it is pending."""
+        return self._outcome
+
+    @property
+    def size(self) -> int:
+        """The bytes that the result holds, by estimate; 0 without one."""
+        return self.type.size(self._outcome[0]) if isinstance(self._outcome, tuple) else 0
 
     def resolve(self, value: T, released: Callable[[], object] | None = None) -> None:
         """Set the result; `released` is called once it is taken or dropped, on any thread."""
@@ -201,11 +211,15 @@ class FutureTable:
         """Drop a future, pending or not, and discard its result."""
         self._remove(handle).drop()
 
-    def clear(self) -> None:
-        """Drop every future."""
+    def clear(self, kept: Collection[Future[Any]] = ()) -> None:
+        """Drop every future that is not in `kept`."""
         for handle, item in self._handles:
-            if isinstance(item, Future):
+            if isinstance(item, Future) and item not in kept:
                 self.drop(handle)
+
+    def recount(self) -> None:
+        """Count the futures of a handle table that was loaded."""
+        self._live = sum(isinstance(item, Future) for item in self._handles.items())
 
     def _remove(self, handle: int) -> Future[Any]:
         future: Future[Any] = self._handles.remove(handle, Future)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from arkml.abi.codes import SnapshotFormat
-from arkml.errors import AbiError, StateRefused
+from arkml.errors import AbiError, StateRefused, Unavailable
 from arkml.policies.agents import AgentTable, SavedAgents, agents_of
 from arkml.policies.demands import Snapshot
 from arkml.policies.training import TrainingPolicy
+from arkml.sessions.futures import Future, ResultType
 from arkml.sessions.handles import SavedHandles
-from arkml.sessions.runtimes import destroy_all
+from arkml.sessions.saved_brains import SavedBrains, load_brains, require_brains, save_brains
 from arkml.sessions.session import Session, TrainingSession, Widths
 from arkml.sessions.session_handlers import open_inference
 from arkml.sessions.session_table import TrainingStart
@@ -50,30 +51,49 @@ class SavedSession:
     others: Mapping[int, SavedAgents]
 
 
+@dataclass(frozen=True, slots=True)
+class SavedFuture:
+    """
+    One future, itself: a result that arrives after it was saved is had by the state, too.
+
+    Attributes:
+        index: Its slot in the handle table.
+        future: The future.
+
+    """
+
+    index: int
+    future: Future[Any]
+
+
 @dataclass(frozen=True)
 class SavedServices:
     """
-    The handles of a guest, and the sessions behind them.
+    The handles of a guest, and what is behind them.
 
     Attributes:
         handles: The handles of sessions and futures.
-        brains: The handles of ark-ml-inference-v0, none of which has an object.
+        brains: The objects of ark-ml-inference-v0.
         sessions: The sessions.
+        futures: The futures.
         keys: The number of keys that the guest has used.
         contexts: The names and values that its log lines end with.
 
     """
 
     handles: SavedHandles
-    brains: SavedHandles
+    brains: SavedBrains
     sessions: tuple[SavedSession, ...]
+    futures: tuple[SavedFuture, ...]
     keys: int
     contexts: tuple[tuple[str, str], ...]
 
     @cached_property
     def nbytes(self) -> int:
         """The bytes that the copy takes, without the models of sessions."""
-        size = _SLOT_BYTES * (len(self.handles.generations) + len(self.brains.generations))
+        slots = len(self.handles.generations) + len(self.brains.handles.generations)
+        size = _SLOT_BYTES * slots + self.brains.nbytes
+        size += sum(_SESSION_BYTES + one.future.size for one in self.futures)
         size += sum(len(text) for context in self.contexts for text in context)
         for one in self.sessions:
             size += _SESSION_BYTES
@@ -83,13 +103,15 @@ class SavedServices:
 
     @cached_property
     def models(self) -> tuple[Snapshot, ...]:
-        """The models that the sessions were opened with."""
-        return tuple(one.opened_with[0] for one in self.sessions if one.opened_with is not None)
+        """The models that sessions and brains were opened with."""
+        brains = tuple(one.opened_with[0] for one in self.brains.brains)
+        opened = tuple(one.opened_with[0] for one in self.sessions if one.opened_with is not None)
+        return opened + brains
 
     @cached_property
-    def has_agents(self) -> bool:
-        """Whether a session has agents, which change without a new revision of their guest."""
-        return any(one.agents is not None for one in self.sessions)
+    def is_fleeting(self) -> bool:
+        """Whether it has what changes without a new revision of the guest: agents, or brains."""
+        return bool(self.brains.brains) or any(one.agents is not None for one in self.sessions)
 
     @cached_property
     def has_runs(self) -> bool:
@@ -105,19 +127,19 @@ def save_services(guest: GuestState) -> SavedServices:
     """
     if (same := _unchanged(guest)) is not None:
         return same
-    if brains := len(guest.brains):
-        raise StateRefused(
-            f"{guest.name} has {brains} objects of ark-ml-inference-v0, which cannot be saved"
-        )
-    if futures := len(guest.futures):
-        raise StateRefused(
-            f"{guest.name} has {futures} futures, which cannot be saved: try again once it has"
-            " taken or dropped them"
-        )
-    sessions = tuple(_saved(guest, handle, item) for handle, item in guest.handles)
-    contexts = guest.log.contexts
+    sessions, futures = [], []
+    for handle, item in guest.handles:
+        if isinstance(item, Session):
+            sessions.append(_saved(guest, handle, item))
+        else:
+            futures.append(SavedFuture(guest.handles.index(handle), item))
     saved = SavedServices(
-        guest.handles.save(), guest.brains.save(), sessions, guest.keys.place, contexts
+        guest.handles.save(),
+        save_brains(guest),
+        tuple(sessions),
+        tuple(futures),
+        guest.keys.place,
+        guest.log.contexts,
     )
     _keep(guest, saved)
     return saved
@@ -127,17 +149,30 @@ def require_loadable(guest: GuestState, saved: SavedServices) -> None:
     """
     Raise StateRefused for a state that a guest cannot have, as far as can be told beforehand.
 
-    It is over a limit, the guest lacks a session of a run, or agents remember more or fewer numbers
-    than those of the present policy.
+    It is over a limit, the guest lacks a session of a run or the start of one, or agents remember
+    more or fewer numbers than those of the present policy.
     """
     if _unchanged(guest) is saved:
         return
-    slots = max(len(saved.handles.generations), len(saved.brains.generations))
+    slots = max(len(saved.handles.generations), len(saved.brains.handles.generations))
     if slots > guest.limits.handles:
         raise StateRefused(
             f"{guest.name}: the state has {slots:,} handles, over the limit of"
             f" {guest.limits.handles:,} (Limits.handles)"
         )
+    if (futures := len(saved.futures)) > guest.limits.futures:
+        raise StateRefused(
+            f"{guest.name}: the state has {futures:,} futures, over the limit of"
+            f" {guest.limits.futures:,} (Limits.futures)"
+        )
+    live = _kept_futures(guest, saved)
+    for each in saved.futures:
+        if each.future.type.has_effect and each.index not in live:
+            raise StateRefused(
+                f"{guest.name} lacks a {each.future.type.name} that the state waits for: restore"
+                " the guest that the state is of, before it has taken it"
+            )
+    require_brains(guest, saved.brains)
     kept = _kept(guest, saved)
     for one in saved.sessions:
         if one.index in kept:
@@ -154,25 +189,27 @@ def load_services(guest: GuestState, saved: SavedServices) -> bool:
     """
     Give a guest the sessions of a state that it can have, and no others.
 
-    Sessions that it has are kept, those of inference that it has not are opened, and all that a
-    state never has, futures and objects of ark-ml-inference-v0, is dropped. Raises
-    StateRefused if one cannot be opened; the guest then has some of them. Returns False if it has
-    them already.
+    Sessions and futures that it has are kept, sessions of inference that it has not are opened, and
+    futures get the results that they had. Raises StateRefused if one cannot be opened; the guest
+    then has some of them. Returns False if it has them already.
     """
     if _unchanged(guest) is saved:
         return False
-    guest.futures.clear()
-    destroy_all(guest.brains)
-    guest.brains.load(saved.brains, {})
-    sessions = _kept(guest, saved)
+    futures, sessions = _kept_futures(guest, saved), _kept(guest, saved)
+    guest.futures.clear(futures.values())
+    load_brains(guest, saved.brains)
     for handle, item in guest.handles:
-        if sessions.get(guest.handles.index(handle)) is not item:
+        if isinstance(item, Session) and sessions.get(guest.handles.index(handle)) is not item:
             item.close()
-    guest.handles.load(saved.handles, sessions)
+    for each in saved.futures:
+        if each.index not in futures:
+            futures[each.index] = _again(guest, each.future)
+    guest.handles.load(saved.handles, {**futures, **sessions})
+    guest.futures.recount()
     for one in saved.sessions:
         if one.index not in sessions:
             sessions[one.index] = _opened(guest, saved.handles, one)
-            guest.handles.load(saved.handles, sessions)
+            guest.handles.load(saved.handles, {**futures, **sessions})
     guest.keys.place = saved.keys
     guest.log.contexts = saved.contexts
     try:
@@ -202,8 +239,8 @@ def rejoin_runs(
 
 
 def _keep(guest: GuestState, saved: SavedServices) -> None:
-    """Note that a guest has these services, unless agents remember something."""
-    if not saved.has_agents:
+    """Note that a guest has these services, unless what they have changes unseen."""
+    if not saved.is_fleeting:
         guest.as_saved = guest.revision.number, saved
 
 
@@ -215,7 +252,8 @@ def _unchanged(guest: GuestState) -> SavedServices | None:
     if revision != guest.revision.number:
         return None
     for item in guest.handles.items():
-        if agents_of(item.policy) is not None:  # of another policy than there was
+        # Of another policy than there was.
+        if isinstance(item, Session) and agents_of(item.policy) is not None:
             return None
     assert isinstance(saved, SavedServices)
     return saved
@@ -231,9 +269,40 @@ def _kept(guest: GuestState, saved: SavedServices) -> dict[int, Session]:
     return kept
 
 
-def _saved(guest: GuestState, handle: int, item: Any) -> SavedSession:
-    if not isinstance(item, Session):
-        raise StateRefused(f"{guest.name} has a {type(item).__name__}, which cannot be saved")
+def _kept_futures(guest: GuestState, saved: SavedServices) -> dict[int, Future[Any]]:
+    """Return the futures of the guest that are those of the state, by their slots."""
+    present = dict(guest.handles)
+    return {
+        one.index: one.future
+        for one in saved.futures
+        if present.get(guest.handles.handle_in(one.index, saved.handles)) is one.future
+    }
+
+
+def _again(guest: GuestState, saved: Future[Any]) -> Future[Any]:
+    """Return a future with the outcome of a saved one. Raises StateRefused."""
+    future = Future(saved.type, guest.changes)
+    match saved.outcome:
+        case None:
+            future.fail(lost(saved.type))
+        case Exception() as error:
+            future.fail(error)
+        case (value,):
+            if not guest.requests.keep(saved.size):
+                raise StateRefused(
+                    f"{guest.name}: a {saved.type.name} of {saved.size:,} bytes is over"
+                    " Limits.guest_bytes"
+                )
+            future.resolve(value, partial(guest.requests.release, saved.size))
+    return future
+
+
+def lost(result: ResultType[Any]) -> Unavailable:
+    """Return the error that a guest gets for a request whose answer a state did not have yet."""
+    return Unavailable(f"the {result.name} was pending in the state: a request is not repeated")
+
+
+def _saved(guest: GuestState, handle: int, item: Session) -> SavedSession:
     agents = agents_of(item.policy)
     others = item.policy.others if isinstance(item.policy, TrainingPolicy) else {}
     return SavedSession(

@@ -210,7 +210,7 @@ class Services:
         if not len(self._guest.brains):  # as for most guests
             return
         for item in self._guest.brains.items():
-            if isinstance(item, Brain) and item.demand is not None:
+            if isinstance(item, Brain):
                 offer.moves.are_whole &= item.use(offer.networks[item.demand])
             elif isinstance(item, Load) and item.demand is not None:
                 item.network = offer.networks[item.demand]

@@ -352,8 +352,11 @@ class EnvInstance(Closing):
         except StateRefused:
             history.put_off()
             return
-        if any(one.opened_with is None and not one.run for one in saved.services.sessions):
-            history.put_off()  # a policy that stays, which no other session can be opened with
+        services = saved.services
+        stays = any(one.opened_with is None and not one.run for one in services.sessions)
+        awaited = [one.future for one in services.futures]
+        if stays or any(not each.is_ready or each.type.has_effect for each in awaited):
+            history.put_off()  # a policy or an answer that no other guest can have
             return
         state = FrameState(
             saved,
