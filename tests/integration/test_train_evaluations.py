@@ -360,10 +360,11 @@ def test_a_process_that_is_killed_is_replaced_and_that_is_said_once(tmp_path):
 
     assert (result.end_reason, len(started)) == ("stopped", 2)
     assert result.evaluations[-1].version > killed[0]
-    assert result.warnings == (
+    # On a busy machine a learner that only draws has rows enough, meanwhile, to be called stuck.
+    assert [one for one in result.warnings if not one.startswith("the run is stuck")] == [
         "the process that evaluates c_reach.wasm ended with status -9; the training goes on, and a"
         " new process plays the next one",
-    )
+    ]
 
 
 def test_a_training_is_told_which_versions_cannot_be_rated(policy):
