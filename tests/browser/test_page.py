@@ -1,6 +1,7 @@
 """People play a guest on the page, and what each of them does is in that guest's rows."""
 
 import itertools
+import json
 import re
 from urllib.parse import urlsplit
 
@@ -102,6 +103,24 @@ def test_choices_are_in_the_rows_and_masked_ones_are_never_made(tmp_path, person
     assert chosen == {0, 1, 2}
     assert min(tick.rewards.get("driver_0", 0.0) for tick in ticks[1:-1]) > PENALTY
     assert ticks[-2].actions["driver_0"].action.choices == [1]
+
+
+def test_actions_and_choices_are_called_by_their_names(tmp_path, person):
+    actions = {
+        "continuous": 2, "discrete": [3], "names": ["east", "north", "gear"],
+        "choices": [["low", "middle", "<b>high"]],
+    }  # fmt: skip
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps({"behaviors": {"driver": {"actions": actions}}}))
+    options = ("--configure-numbers", "2,2", "--spec", spec)
+    with playing(GUESTS / "c_choosers.wasm", tmp_path / "trials", *options) as served:
+        page = person(served.play, "Ann").plays("driver_0").page
+
+        expect(page.locator(".slider .label")).to_have_text(["east", "north"])
+        expect(page.get_by_role("slider", name="north")).to_be_visible()
+        buttons = page.get_by_role("group", name="gear").get_by_role("button")
+        expect(buttons).to_have_text(["low1", "middle2", "<b>high3"])
+        served.end()
 
 
 def test_an_actor_is_handed_back_and_taken_over_by_another_person(walkers, person):

@@ -84,9 +84,26 @@ def test_inspect_shows_the_declaration_of_agents():
         "observations": ["position [2]", "gear [1]"],
         "continuous": 2,
         "discrete": [3],
+        "names": [],
+        "choices": [],
         "partial": False,
     }
     assert "picker: cell [1], target [1], flag [1]; branches of 3, 2 choices" in text
+
+
+def test_inspect_shows_what_people_call_actions_and_choices(tmp_path):
+    named = {
+        "discrete": [2, 3], "names": ["run", "jump", "gear"], "choices": [["no", "yes"], []],
+    }  # fmt: skip
+    (tmp_path / "named.wasm").write_bytes(with_spec(CORRIDOR, {"actions": named}))
+    shown, run = (
+        arkml("inspect", "named.wasm", *more, cwd=tmp_path, COLUMNS="160")
+        for more in ([], ["--json"])
+    )
+
+    assert "branches of 2, 3 choices, called run, jump, gear; choices (no, yes)" in shown.out
+    declared = run.json["spec"]["behaviors"]["*"]
+    assert (declared["names"], declared["choices"]) == (named["names"], named["choices"])
 
 
 def test_inspect_names_parameters_and_what_does_not_fit(tmp_path):

@@ -596,6 +596,19 @@ async def test_the_classes_are_described(host):
     )
 
 
+async def test_names_of_actions_and_choices_are_described(host):
+    actions = {
+        "continuous": 2, "discrete": [3], "names": ["east", "north", "gear"],
+        "choices": [["low", "middle", "high"]],
+    }  # fmt: skip
+    spec = {"behaviors": {"driver": {"actions": actions}}}
+    picker, driver = host(CHOOSERS, {"configure": (2, 3), "spec": spec}).describe().classes
+
+    assert list(driver.names) == actions["names"]
+    assert list(driver.choices) == ["low", "middle", "high"]
+    assert (list(picker.names), list(picker.choices)) == ([], [])
+
+
 async def test_the_kinds_of_parts_are_described(host):
     board = {"name": "board", "kind": "grid", "shape": [1, 1], "categories": 3}
     module = scripted([(1, INITIAL, 0)], *[[(1, RUNNING, 0)]] * 5)

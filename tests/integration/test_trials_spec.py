@@ -63,6 +63,13 @@ def test_a_guest_has_a_spec_file_with_a_class_for_each_behavior(written):
     assert {str(folder / "cogment.yaml"), str(folder / "guest.proto")} < {*printed["files"]}
 
 
+def test_names_of_actions_are_in_the_comments_of_their_class(tmp_path):
+    arkml("trials", "spec", GUESTS / "c_play_lander.wasm", cwd=tmp_path)
+    comments = (tmp_path / "c_play_lander" / "cogment.yaml").read_text()
+
+    assert 'continuous: 2; choices: []; actions: "thrust across", "engine"' in comments
+
+
 def test_the_python_settings_have_the_types_of_the_server(written):
     run = subprocess.run(
         [sys.executable, "-c", READ], cwd=written[0] / "python", capture_output=True, text=True,

@@ -39,10 +39,10 @@ const answers = {
     made.location.hash = "";
     return { first, again: takeLink(made), address: made.address };
   },
-  mapping: ({ low, high, branches }) =>
-    mappingOf({ low: unbounded(low), high: unbounded(high), branches }),
-  actions: ({ low, high, branches, cases }) => {
-    const mapping = mappingOf({ low: unbounded(low), high: unbounded(high), branches });
+  mapping: ({ low, high, branches, names = [], choices = [] }) =>
+    mappingOf({ low: unbounded(low), high: unbounded(high), branches, names, choices }),
+  actions: ({ cases, ...actions }) => {
+    const mapping = answers.mapping(actions);
     return cases.map(({ keys = [], values = [], rests = [], pad = null, allowed = [] }) => {
       const held = { keys: new Set(keys), values: new Map(values), rests: new Map(rests), pad };
       return actionOf(mapping, held, allowed);

@@ -28,6 +28,10 @@ const answers = {
     const bounds = ({ name, shape, low, high }) => [name, shape, low.map(plain), high.map(plain)];
     return [actorClass.observations.map(bounds), actorClass.actions.observations.map(bounds)];
   },
+  texts: (document) => {
+    const [{ actorClass }] = new ReplayScenes(document).at(0).actors;
+    return actorClass.actions.observations.map(({ texts }) => texts ?? null);
+  },
   plane: (document) => new ReplayScenes(document).hasPlane,
   rewards: (document, name) => rewardsOf(new ReplayScenes(document), document.frames.length, name),
   index: (numbers, wanted) => indexOf(numbers.map((frame) => ({ frame })), wanted),

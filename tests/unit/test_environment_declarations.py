@@ -58,6 +58,19 @@ def test_actions_are_continuous_first_and_then_a_column_for_each_branch():
             spec.actions.check(np.array([wrong], "f4"), "it")
 
 
+def test_actions_and_choices_have_names_that_pages_show():
+    actions = {
+        "discrete": [3, 2], "names": ["turn", "weapon", "\x1b[31mjump\u202e"],
+        "choices": [["none", "sword", "bow"], []],
+    }  # fmt: skip
+    named = of({"actions": actions}).actions
+
+    assert named.names == ("turn", "weapon", r"\x1b[31mjump\u202e")
+    assert named.choices == ("none", "sword", "bow", "0", "1")
+    assert of({"actions": {"discrete": [3, 2]}}).actions.choices == ()
+    assert of({"actions": {"discrete": [3, 2], "choices": [[], []]}}).actions.choices == ()
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -113,6 +126,24 @@ def test_a_behavior_is_declared_by_its_name_or_with_all_others():
         ({"actions": {"discrete": [2] * 4}}, "0 continuous actions and 4 branches"),
         ({"actions": {"discrete": [0]}}, "Expected `int` >= 1"),
         ({"actions": {"sizes": [2]}}, "contains unknown field `sizes`"),
+        ({"actions": {"names": ["turn", "go"]}}, "2 names for 3 actions: name each of them"),
+        ({"actions": {"names": ["x"] * 513}}, "`array` of length <= 512"),
+        ({"actions": {"names": ["a", "b", ""]}}, "`str` of length >= 1"),
+        ({"actions": {"names": ["a", "b", "c" * 41]}}, "`str` of length <= 40"),
+        ({"actions": {"names": "abc"}}, "Expected `array`, got `str`"),
+        (
+            {"actions": {"discrete": [2, 2], "choices": [["off", "on"]]}},
+            "choices have 1 lists of names for 2 branches",
+        ),
+        ({"actions": {"choices": [["off", "on"]]}}, "1 lists of names for 0 branches"),
+        (
+            {"actions": {"discrete": [2, 3], "choices": [["off", "on"], ["a", "b"]]}},
+            "2 names for the 3 choices of branch 1: name each of them, or none",
+        ),
+        (
+            {"actions": {"discrete": [2, 1_023], "choices": [["off", "on"], []]}},
+            "1025 choices of all branches have no room for names, 1024 at most",
+        ),
         ({"positions": [0, 5]}, r"positions \[0, 5\], where it has 5 features"),
         ({"decision_period": 0}, "Expected `int` >= 1"),
         ({"slots": "many"}, "Expected `int | null`, got `str`"),

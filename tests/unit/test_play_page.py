@@ -87,6 +87,21 @@ def test_a_slider_comes_before_keys_and_keys_come_before_a_gamepad():
     assert [each["continuous"] for each in actions] == [[1, 4], [-2, 4], [1.25, 4], [0, -1]]
 
 
+def test_what_has_no_name_is_called_by_its_number():
+    given = {"low": [-1], "high": [1], "branches": [2, 2]}
+    plain = asked("mapping", given)
+    named = asked("mapping", {**given, "names": ["run", "jump", "gear"], "choices": [*"nylh"]})
+
+    assert [one["name"] for one in plain["continuous"] + plain["branches"]] == [
+        "Action 0", "Branch 0", "Branch 1",
+    ]  # fmt: skip
+    assert [one["names"] for one in plain["branches"]] == [["0", "1"], ["0", "1"]]
+    assert [one["name"] for one in named["continuous"] + named["branches"]] == [
+        "run", "jump", "gear",
+    ]  # fmt: skip
+    assert [one["names"] for one in named["branches"]] == [["n", "y"], ["l", "h"]]
+
+
 def test_a_masked_choice_gives_way_to_one_that_is_allowed():
     cases = [
         {},

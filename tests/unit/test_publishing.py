@@ -157,6 +157,13 @@ def test_the_card_has_what_hubs_read_and_what_people_ask(tmp_path):
     assert (site.folder / "card.svg").read_text().startswith("<svg ")
 
 
+def test_the_card_calls_actions_by_their_names(tmp_path):
+    policy = GUESTS / "policies/play_lander.onnx"
+    site = published(tmp_path, GUESTS / "c_play_lander.wasm", policy, episodes=0)
+
+    assert "| action thrust across | 1 | -1 | 1 |" in (site.folder / "README.md").read_text()
+
+
 def test_a_guest_that_acts_by_brains_alone_is_refused_with_what_to_do(tmp_path):
     wasm = wat2wasm("""(module
       (import "ark-ml-inference-v0" "ml_inference__load_inference_async"

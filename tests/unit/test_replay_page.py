@@ -92,6 +92,17 @@ def test_observations_and_actions_have_their_names_and_bounds():
     assert acted == [["action", [1], [-1], [1]], ["choice 0", [1], [0], [2]]]
 
 
+def test_declared_names_stand_for_the_numbers_of_actions_and_choices():
+    named = msgspec.structs.replace(
+        DRIVER, names=["steer", "gear"], choices=["low", "middle", "high"]
+    )
+    _, acted = asked("classes", document([submit(["1"], [0])], behaviors=[named]))
+    texts = asked("texts", document([submit(["1"], [0])], behaviors=[named]))
+
+    assert acted == [["steer", [1], [-1], [1]], ["gear", [1], [0], [2]]]
+    assert texts == [None, ["low", "middle", "high"]]
+
+
 def test_only_declared_positions_make_a_plane():
     flat = msgspec.structs.replace(DRIVER, positions=[])
 

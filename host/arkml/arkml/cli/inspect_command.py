@@ -76,6 +76,8 @@ def _document(inspection: Inspection) -> dict[str, Any]:
                     "observations": list(each.observations),
                     "continuous": each.continuous,
                     "discrete": list(each.branches),
+                    "names": list(each.names),
+                    "choices": [list(names) for names in each.choices],
                     "partial": each.is_partial,
                 }
                 for each in inspection.declared

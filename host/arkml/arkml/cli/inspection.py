@@ -9,6 +9,7 @@ from arkml.abi.catalog import find
 from arkml.abi.layout import results, slots
 from arkml.abi.schema import Function
 from arkml.base.files import named
+from arkml.base.terminal import harmless
 from arkml.cli.units import size
 from arkml.cli.user_files import read_module
 from arkml.errors import GuestError, ModuleError
@@ -47,6 +48,10 @@ class DeclaredReport:
     """The parts of an observation, in the order of the row, with their kinds and shapes."""
     continuous: int | None
     branches: tuple[int, ...]
+    names: tuple[str, ...]
+    """What people call each action, continuous ones first, or none."""
+    choices: tuple[tuple[str, ...], ...]
+    """What people call the choices of each branch; empty for one without names."""
     is_partial: bool
     game: str
     """What is declared of the game that people play, in a few words, or empty."""
@@ -59,9 +64,12 @@ class DeclaredReport:
             f"branches of {choices} choices" if choices else "",
         ]
         actions = " and ".join(kind for kind in kinds if kind) or "continuous actions"
+        called = f", called {', '.join(self.names)}" if self.names else ""
+        lists = ", ".join(f"({', '.join(names)})" for names in self.choices if names)
+        called += f"; choices {lists}" if lists else ""
         partial = "; partial" if self.is_partial else ""
         game = f"; {self.game}" if self.game else ""
-        return f"{self.name}: {parts}; {actions}{partial}{game}"
+        return f"{self.name}: {parts}; {actions}{called}{partial}{game}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,8 @@ def _declared(section: bytes | None) -> tuple[tuple[DeclaredReport, ...], str | 
             tuple(map(str, parts_of(one.observations))),
             one.actions.continuous,
             tuple(one.actions.discrete),
+            one.actions.action_names,
+            tuple(tuple(map(harmless, names)) for names in one.actions.choices),
             one.partial,
             one.game_text,
         )

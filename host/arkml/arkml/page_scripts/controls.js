@@ -12,16 +12,15 @@ class Slider {
   #isHeld = false;
 
   constructor(action, inputs) {
-    const { index, low, high, rest } = action;
-    const label = `Action ${index}`;
+    const { index, name, low, high, rest } = action;
     this.range = element("input", {
-      type: "range", min: low, max: high, step: "any", value: rest, "aria-label": label,
+      type: "range", min: low, max: high, step: "any", value: rest, "aria-label": name,
     });
     this.value = element("output", { className: "number" }, short(rest));
     const less = element("span", { className: "keys" }, ...keysOf(action.less));
     const more = element("span", { className: "keys" }, ...keysOf(action.more));
-    const name = element("span", { className: "label" }, label);
-    this.root = element("div", { className: "slider" }, name, less, this.range, more, this.value);
+    const label = element("span", { className: "label" }, name);
+    this.root = element("div", { className: "slider" }, label, less, this.range, more, this.value);
     this.range.addEventListener("input", () => {
       this.#isHeld = true;
       inputs.slide(index, Number(this.range.value));
@@ -48,17 +47,16 @@ class Choices {
       const button = element(
         "button",
         { type: "button", className: "choice", "aria-pressed": "false" },
-        element("span", {}, String(choice)),
+        element("span", {}, branch.names[choice]),
         ...(code ? keysOf([code]) : []),
       );
       button.addEventListener("click", () => inputs.rest(branch.index, choice));
       return button;
     });
-    const label = `Branch ${branch.index}`;
     this.root = element(
       "div",
-      { className: "choices", role: "group", "aria-label": label },
-      element("span", { className: "label" }, label),
+      { className: "choices", role: "group", "aria-label": branch.name },
+      element("span", { className: "label" }, branch.name),
       ...this.buttons,
     );
   }

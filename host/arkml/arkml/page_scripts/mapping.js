@@ -29,10 +29,11 @@ function clipped(value, low, high) {
 /**
  * Return what a person does for each action of a class.
  *
- * `continuous` has {index, low, high, rest, less, more, axis} for each continuous action: keys that
- * drive it to its bounds (at most 1 from its rest where it has none), and the axis of a gamepad.
- * `branches` has {index, offset, keys, buttons} for each branch: a key and a gamepad's button for
- * each choice, null where there are not enough, and the place of its first choice in masks.
+ * `continuous` has {index, name, low, high, rest, less, more, axis} for each continuous action: keys
+ * that drive it to its bounds (at most 1 from its rest where it has none), and the axis of a gamepad.
+ * `branches` has {index, name, names, offset, keys, buttons} for each branch: a name, a key and a
+ * gamepad's button for each choice, null where there are not enough keys or buttons, and the place
+ * of its first choice in masks.
  */
 export function mappingOf(actorClass) {
   const continuous = actorClass.low.map((lowest, index) => {
@@ -41,7 +42,8 @@ export function mappingOf(actorClass) {
     const low = Number.isFinite(lowest) ? lowest : Math.min(rest, highest) - 1;
     const high = Number.isFinite(highest) ? highest : Math.max(rest, lowest) + 1;
     const [less, more] = PAIRS[index] ?? [[], []];
-    return { index, low, high, rest, less, more, axis: index };
+    const name = actorClass.names[index] ?? `Action ${index}`;
+    return { index, name, low, high, rest, less, more, axis: index };
   });
   const used = new Set(continuous.flatMap(({ less, more }) => [...less, ...more]));
   const letters = LETTERS.filter((code) => !used.has(code));
@@ -52,6 +54,8 @@ export function mappingOf(actorClass) {
     const numbers = [...Array(count).keys()];
     const branch = {
       index,
+      name: actorClass.names[continuous.length + index] ?? `Branch ${index}`,
+      names: numbers.map((choice) => actorClass.choices[offset + choice] ?? String(choice)),
       offset,
       keys: numbers.map((choice) => pool[choice] ?? null),
       buttons: numbers.map(() => (buttons < 16 ? buttons++ : null)),

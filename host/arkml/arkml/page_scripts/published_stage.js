@@ -8,10 +8,11 @@ import { Scene } from "./scene.js";
 const MOST_ACTORS = 1_024; // that are drawn
 
 /** Return the class of actors that a behavior in the document of a page is. */
-function classOf({ name, observations, low, high, branches, positions, game = null }) {
+function classOf({ name, observations, low, high, branches, positions, game = null, names = [], choices = [] }) {
   const bounds = { low: low.map((one) => one ?? -Infinity), high: high.map((one) => one ?? Infinity) };
   const parts = observations.map(boundedPart);
-  return { name, observations: parts, ...bounds, branches, positions, game, mapping: mappingOf({ ...bounds, branches }) };
+  const mapping = mappingOf({ ...bounds, branches, names, choices });
+  return { name, observations: parts, ...bounds, branches, positions, game, mapping };
 }
 
 /** The places of one session: agents keep theirs until their episodes end. */

@@ -3,11 +3,16 @@
 import { boundedPart } from "./ranges.js";
 
 /** Return what `ValuePanel` takes as a class, for the actions of a behavior. */
-function actionsOf({ low, high, branches }) {
+function actionsOf({ low, high, branches, names = [], choices = [] }) {
   const count = low.length;
-  const parts = count > 0 ? [boundedPart({ name: "action", shape: [count], low, high })] : [];
-  for (const [index, choices] of branches.entries()) {
-    parts.push({ name: `choice ${index}`, shape: [1], low: [0], high: [choices - 1] });
+  const part = { name: "action", shape: [count], low, high };
+  const each = names.slice(0, count).map((name, place) => ({ name, shape: [1], low: [low[place]], high: [high[place]] }));
+  const parts = (each.length > 0 ? each : count > 0 ? [part] : []).map(boundedPart);
+  let offset = 0;
+  for (const [index, size] of branches.entries()) {
+    const texts = choices.slice(offset, offset + size);
+    parts.push({ name: names[count + index] ?? `choice ${index}`, shape: [1], low: [0], high: [size - 1], texts });
+    offset += size;
   }
   return { observations: parts };
 }

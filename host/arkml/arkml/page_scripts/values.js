@@ -21,7 +21,7 @@ class Bars {
       const label = size === 1 ? part.name : `${part.name} ${index}`;
       const track = element("span", { className: "track" }, fill);
       this.root.append(element("span", { className: "label", title: label }, label), track, value);
-      return { range, fill, value };
+      return { range, fill, value, texts: part.texts ?? [] };
     });
     if (size > count) {
       this.root.append(element("span", { className: "label quiet" }, `and ${size - count} more`));
@@ -29,13 +29,13 @@ class Bars {
   }
 
   show(values) {
-    this.rows.forEach(({ range, fill, value }, index) => {
+    this.rows.forEach(({ range, fill, value, texts }, index) => {
       const number = values[this.offset + index];
       range.reach(number);
       const [zero, end] = [range.place(0), range.place(number)];
       fill.style.left = `${100 * Math.min(zero, end)}%`;
       fill.style.width = `${100 * Math.abs(end - zero)}%`;
-      setText(value, number === undefined ? "" : short(number));
+      setText(value, number === undefined ? "" : (texts[number] ?? short(number)));
     });
   }
 }

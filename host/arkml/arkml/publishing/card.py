@@ -174,10 +174,13 @@ def _behavior(behavior: ShownBehavior) -> Iterator[str]:
         shape = " x ".join(map(str, part.shape))
         kind = "" if part.kind == "vector" else f", {part.kind}"
         yield f"| observation {_plain(part.name)}{kind} | {shape} | {_bounds(part)} |"
-    for place, (low, high) in enumerate(zip(behavior.low, behavior.high, strict=True)):
-        yield f"| action {place} | 1 | {_bound(low)} | {_bound(high)} |"
-    for place, choices in enumerate(behavior.branches):
-        yield f"| choice {place} | 1 | 0 | {choices - 1} |"
+    width = len(behavior.low)
+    numbers = [*map(str, range(width)), *map(str, range(len(behavior.branches)))]
+    names = [_plain(name) for name in behavior.names] or numbers
+    for name, low, high in zip(names[:width], behavior.low, behavior.high, strict=True):
+        yield f"| action {name} | 1 | {_bound(low)} | {_bound(high)} |"
+    for name, choices in zip(names[width:], behavior.branches, strict=True):
+        yield f"| choice {name} | 1 | 0 | {choices - 1} |"
     yield ""
 
 

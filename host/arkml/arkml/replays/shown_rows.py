@@ -228,6 +228,7 @@ def _declared(
     return ShownBehavior(
         "" if name == ANY else name, parts, low, high, list(actions.discrete),
         list(declared.positions or ()), declared.game(where, num_features),
+        list(actions.action_names), list(actions.choice_names),
     )  # fmt: skip
 
 

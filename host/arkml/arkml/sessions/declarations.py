@@ -16,6 +16,7 @@ import msgspec
 from arkml.base.files import read_file
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
+from arkml.base.terminal import harmless
 from arkml.errors import InvalidSpec
 from arkml.hive.protocol.parts import WHITE, Kind, Part, RowField, bound_of, fields_of, parts_fault
 from arkml.hive.protocol.settings import MAX_CHOICES
@@ -37,10 +38,12 @@ _MAX_BYTES = 1 << 20
 _MAX_NUMBERS = 1 << 25  # of all slots: a guest declares them in a few bytes, and arrays have room
 _SHOWN = 400  # characters of an error, which may name a key of any length
 _MOST_NAMED = 8  # behaviors in a message
+_MOST_NAMED_CHOICES = 1_024  # which pages show as a button each
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 _Place = Annotated[int, msgspec.Meta(ge=0, lt=65_536)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+_Label = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 Bound = float | Annotated[list[float], msgspec.Meta(min_length=1, max_length=65_536)]
 """One bound for all values, or one for each."""
 
@@ -87,6 +90,54 @@ class ActionsDeclared(_Strict, frozen=True):
     low: Bound = -1.0
     high: Bound = 1.0
     discrete: Annotated[list[_Count], msgspec.Meta(max_length=256)] = []
+    names: Annotated[list[_Label], msgspec.Meta(max_length=512)] = []
+    choices: Annotated[list[list[_Label]], msgspec.Meta(max_length=256)] = []
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """What people call each action, continuous ones first; none if none is declared."""
+        return tuple(map(harmless, self.names))
+
+    @property
+    def choice_names(self) -> tuple[str, ...]:
+        """
+        What people call each choice, of all branches one after another, as masks have them.
+
+        Without a name a choice is called by its number; none if no branch has names.
+        """
+        if not any(self.choices):
+            return ()
+        return tuple(
+            harmless(name)
+            for size, names in zip(self.discrete, self.choices, strict=True)
+            for name in names or map(str, range(size))
+        )
+
+    def require_names(self, num_actions: int | None, where: str) -> None:
+        """Raise InvalidSpec unless all of `num_actions` have names, or none; None: not known."""
+        if self.continuous is not None:
+            num_actions = self.continuous + len(self.discrete)
+        if self.names and num_actions not in (None, len(self.names)):
+            raise InvalidSpec(
+                f"{where}: {len(self.names)} names for {num_actions} actions: name each of them,"
+                " first the continuous ones, then the branches"
+            )
+        if self.choices and len(self.choices) != len(self.discrete):
+            raise InvalidSpec(
+                f"{where}: choices have {len(self.choices)} lists of names for"
+                f" {len(self.discrete)} branches: it takes a list for each, which may be empty"
+            )
+        if any(self.choices) and sum(self.discrete) > _MOST_NAMED_CHOICES:
+            raise InvalidSpec(
+                f"{where}: {sum(self.discrete)} choices of all branches have no room for names,"
+                f" {_MOST_NAMED_CHOICES} at most: leave out choices"
+            )
+        for branch, (size, names) in enumerate(zip(self.discrete, self.choices, strict=False)):
+            if len(names) not in (0, size):
+                raise InvalidSpec(
+                    f"{where}: {len(names)} names for the {size} choices of branch {branch}: name"
+                    " each of them, or none"
+                )
 
     @property
     def other_bounds(self) -> str:
@@ -141,6 +192,7 @@ class BehaviorDeclared(GameDeclared, frozen=True, forbid_unknown_fields=True):
             )
         continuous = self.actions.continuous_of(num_actions)
         bounds_of(self.actions.low, self.actions.high, continuous, f"{where}, actions")
+        self.actions.require_names(num_actions, f"{where}, actions")
         if not self.actions.fit(num_actions):
             raise InvalidSpec(
                 f"{where}: {continuous} continuous actions and {len(self.actions.discrete)}"
@@ -226,6 +278,7 @@ def behavior_of(value: object, where: str) -> BehaviorDeclared:
     """Return the declaration of one behavior. Raises InvalidSpec, which begins with `where`."""
     declared: BehaviorDeclared = _converted(value, BehaviorDeclared, where)
     _require_parts(declared.observations, where)
+    declared.actions.require_names(None, f"{where}, actions")
     if declared.num_features is not None:
         declared.game(where, declared.num_features)
     return declared

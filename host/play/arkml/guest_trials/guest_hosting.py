@@ -155,6 +155,8 @@ class GuestHosting(Closing):
                 positions=spec.positions or (),
                 policy=policies.get(one.name, ""),
                 game=None if spec.game is None else described_game(spec.game),
+                names=spec.actions.names,
+                choices=spec.actions.choices,
             )
             for part in spec.observations:
                 described.observations.add(

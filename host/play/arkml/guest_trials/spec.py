@@ -83,11 +83,12 @@ def spec_text(guest: str, classes: Sequence[GuestClass]) -> str:
 def _class_lines(one: GuestClass) -> list[str]:
     actions = one.behavior.spec.actions
     parts = [f"{_shown(part.name)} {list(part.shape)}" for part in one.behavior.spec.observations]
+    names = ", ".join(map(_shown, actions.names))
     return [
         f"  # Behavior {_shown(one.behavior.name)}, actors {one.actor(0)} to"
         f" {one.actor(one.slots - 1)}.",
         f"  # values: {', '.join(parts)}; continuous: {actions.continuous};"
-        f" choices: {list(actions.branches)}",
+        f" choices: {list(actions.branches)}{f'; actions: {names}' if names else ''}",
         f"  - name: {one.name}",
         f"    action: {{space: {guest_pb2.Action.DESCRIPTOR.full_name}}}",
         f"    observation: {{space: {guest_pb2.Observation.DESCRIPTOR.full_name}}}",

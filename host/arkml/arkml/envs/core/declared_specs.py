@@ -139,7 +139,14 @@ def _fitted(declared: BehaviorDeclared, where: str, num_features: int, num_actio
     low, high = bounds_of(actions.low, actions.high, continuous, where)
     return Spec(
         _parts(declared) or Spec.flat(num_features, num_actions).observations,
-        Actions(continuous, low, high, tuple(actions.discrete)),
+        Actions(
+            continuous,
+            low,
+            high,
+            tuple(actions.discrete),
+            actions.action_names,
+            actions.choice_names,
+        ),
         declared.decision_period,
         declared.slots,
         declared.positions,

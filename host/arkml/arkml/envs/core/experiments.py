@@ -374,4 +374,5 @@ def _bytes_given(rows: npt.NDArray[Any], observations: Floats, given: Floats) ->
 def _bytes_of_spec(spec: Spec) -> int:
     parts = spec.observations
     bounds = sum(len(part.low) + len(part.high) for part in parts) + 2 * spec.actions.continuous
-    return _BOUND_BYTES * (bounds + len(spec.actions.branches)) + 512 * len(parts)
+    names = sum(map(sys.getsizeof, (*spec.actions.names, *spec.actions.choices)))
+    return _BOUND_BYTES * (bounds + len(spec.actions.branches)) + 512 * len(parts) + names

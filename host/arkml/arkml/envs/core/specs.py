@@ -86,6 +86,9 @@ class Actions:
         low: Lower bound of each continuous action.
         high: Upper bound of each continuous action.
         branches: Number of choices of each branch.
+        names: What people call each column; empty if that is not declared.
+        choices: What people call each choice, of all branches one after another, as masks have
+            them; empty if that is not declared.
 
     """
 
@@ -95,6 +98,8 @@ class Actions:
     low: Bounds
     high: Bounds
     branches: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     _floors: Floats = field(init=False, repr=False, compare=False)
     _ceilings: Floats = field(init=False, repr=False, compare=False)
     _bounds: tuple[float, float] | None = field(init=False, repr=False, compare=False)

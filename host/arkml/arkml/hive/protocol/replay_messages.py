@@ -70,6 +70,8 @@ class ShownBehavior(WireStruct, frozen=True):
         branches: Number of choices of each of the last actions, which are discrete.
         positions: Indices of two features that are coordinates in a plane; empty without any.
         game: What is declared of the game that they play, None for nothing.
+        names: What people call each action, continuous ones first; empty if that is not declared.
+        choices: What people call each choice, of all branches one after another; empty likewise.
 
     """
 
@@ -80,6 +82,8 @@ class ShownBehavior(WireStruct, frozen=True):
     branches: list[Count]
     positions: Annotated[list[Count], Meta(max_length=2)]
     game: ShownGame | None = None
+    names: list[_Text] = field(default_factory=list)
+    choices: list[_Text] = field(default_factory=list)
 
 
 class ShownSubmit(WireStruct, frozen=True):

@@ -46,6 +46,8 @@ interface $I$ActorClass {
   "positions"?: ArrayLike<number> | null;
   "policy"?: string | null;
   "game"?: $I$Game | null;
+  "names"?: readonly (string)[] | null;
+  "choices"?: readonly (string)[] | null;
 }
 declare class $ActorClass extends MessageBase {
   constructor(properties?: $I$ActorClass | null);
@@ -62,6 +64,8 @@ declare class $ActorClass extends MessageBase {
   "positions": (number)[];
   "policy": string;
   "game": $Game | null;
+  "names": (string)[];
+  "choices": (string)[];
 }
 
 interface $I$Coordinate {

@@ -38,6 +38,8 @@ fields($ActorClass, [
   [7, "positions", "uint32", "repeated"],
   [8, "policy", "string"],
   [9, "game", $Game, "present"],
+  [10, "names", "string", "repeated"],
+  [11, "choices", "string", "repeated"],
 ]);
 fields($Coordinate, [
   [1, "value", "float"],

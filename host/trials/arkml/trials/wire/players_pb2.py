@@ -28,41 +28,41 @@ from arkml.trials.wire import common_pb2 as arkml_dot_trials_dot_wire_dot_common
 from arkml.trials.wire import environment_pb2 as arkml_dot_trials_dot_wire_dot_environment__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61rkml/trials/wire/players.proto\x12\x0b\x61rkmlTrials\x1a\x1d\x61rkml/trials/wire/actor.proto\x1a\x1e\x61rkml/trials/wire/common.proto\x1a#arkml/trials/wire/environment.proto\"\x11\n\x0f\x44\x65scribeRequest\"k\n\x0fObservationPart\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0b\n\x03low\x18\x03 \x03(\x02\x12\x0c\n\x04high\x18\x04 \x03(\x02\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x12\n\ncategories\x18\x06 \x01(\r\"\xd1\x01\n\nActorClass\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x62\x65havior\x18\x02 \x01(\t\x12\x32\n\x0cobservations\x18\x03 \x03(\x0b\x32\x1c.arkmlTrials.ObservationPart\x12\x0b\n\x03low\x18\x04 \x03(\x02\x12\x0c\n\x04high\x18\x05 \x03(\x02\x12\x10\n\x08\x62ranches\x18\x06 \x03(\r\x12\x11\n\tpositions\x18\x07 \x03(\r\x12\x0e\n\x06policy\x18\x08 \x01(\t\x12\x1f\n\x04game\x18\t \x01(\x0b\x32\x11.arkmlTrials.Game\"M\n\nCoordinate\x12\r\n\x05value\x18\x01 \x01(\x02\x12\r\n\x05scale\x18\x02 \x01(\x02\x12\x0f\n\x07\x66\x65\x61ture\x18\x03 \x01(\r\x12\x10\n\x08relative\x18\x04 \x01(\x08\"K\n\x06Target\x12#\n\x02\x61t\x18\x01 \x03(\x0b\x32\x17.arkmlTrials.Coordinate\x12\x0e\n\x06radius\x18\x02 \x01(\x02\x12\x0c\n\x04name\x18\x03 \x01(\t\"8\n\x04Wall\x12#\n\x02\x61t\x18\x01 \x03(\x0b\x32\x17.arkmlTrials.Coordinate\x12\x0b\n\x03\x62ox\x18\x02 \x01(\x08\"T\n\x05Score\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04unit\x18\x02 \x01(\t\x12\x0c\n\x04less\x18\x03 \x01(\x08\x12\x10\n\x08observed\x18\x04 \x01(\x08\x12\x0f\n\x07\x66\x65\x61ture\x18\x05 \x01(\r\"\x8e\x01\n\x04Game\x12\r\n\x05title\x18\x01 \x01(\t\x12\x0c\n\x04goal\x18\x02 \x01(\t\x12!\n\x05score\x18\x03 \x01(\x0b\x32\x12.arkmlTrials.Score\x12$\n\x07targets\x18\x04 \x03(\x0b\x32\x13.arkmlTrials.Target\x12 \n\x05walls\x18\x05 \x03(\x0b\x32\x11.arkmlTrials.Wall\"\xbe\x01\n\x0b\x44\x65scription\x12\r\n\x05guest\x18\x01 \x01(\t\x12(\n\x07\x63lasses\x18\x02 \x03(\x0b\x32\x17.arkmlTrials.ActorClass\x12\x11\n\ttick_rate\x18\x03 \x01(\x02\x12\x14\n\x0c\x61way_seconds\x18\x04 \x01(\x02\x12\x13\n\x0bis_recorded\x18\x05 \x01(\x08\x12\x10\n\x08learning\x18\x06 \x01(\t\x12&\n\x06trials\x18\x07 \x03(\x0b\x32\x16.arkmlTrials.LiveTrial\"l\n\tLiveTrial\x12\x10\n\x08trial_id\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.cogmentAPI.TrialState\x12&\n\x06\x61\x63tors\x18\x03 \x03(\x0b\x32\x16.cogmentAPI.TrialActor\"\r\n\x0bLookRequest\"_\n\x06Player\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.arkmlTrials.PlayerKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07is_held\x18\x03 \x01(\x08\x12\x0f\n\x07is_away\x18\x04 \x01(\x08\"\xc8\x01\n\x04View\x12\x0f\n\x07tick_id\x18\x01 \x01(\x04\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.cogmentAPI.TrialState\x12\x30\n\x0cobservations\x18\x03 \x01(\x0b\x32\x1a.cogmentAPI.ObservationSet\x12$\n\x07players\x18\x04 \x03(\x0b\x32\x13.arkmlTrials.Player\x12\x0f\n\x07rewards\x18\x05 \x03(\x02\x12\x0f\n\x07\x61\x63tions\x18\x06 \x03(\x0c\x12\x0e\n\x06reason\x18\x07 \x01(\t*2\n\nPlayerKind\x12\x0c\n\x08STAND_IN\x10\x00\x12\n\n\x06\x43LIENT\x10\x01\x12\n\n\x06PERSON\x10\x02\x32\xd7\x01\n\tPlayersSP\x12\x42\n\x08\x44\x65scribe\x12\x1c.arkmlTrials.DescribeRequest\x1a\x18.arkmlTrials.Description\x12O\n\x08TakeOver\x12\x1f.cogmentAPI.ActorRunTrialOutput\x1a\x1e.cogmentAPI.ActorRunTrialInput(\x01\x30\x01\x12\x35\n\x04Look\x12\x18.arkmlTrials.LookRequest\x1a\x11.arkmlTrials.View0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61rkml/trials/wire/players.proto\x12\x0b\x61rkmlTrials\x1a\x1d\x61rkml/trials/wire/actor.proto\x1a\x1e\x61rkml/trials/wire/common.proto\x1a#arkml/trials/wire/environment.proto\"\x11\n\x0f\x44\x65scribeRequest\"k\n\x0fObservationPart\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\r\x12\x0b\n\x03low\x18\x03 \x03(\x02\x12\x0c\n\x04high\x18\x04 \x03(\x02\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x12\n\ncategories\x18\x06 \x01(\r\"\xf1\x01\n\nActorClass\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x62\x65havior\x18\x02 \x01(\t\x12\x32\n\x0cobservations\x18\x03 \x03(\x0b\x32\x1c.arkmlTrials.ObservationPart\x12\x0b\n\x03low\x18\x04 \x03(\x02\x12\x0c\n\x04high\x18\x05 \x03(\x02\x12\x10\n\x08\x62ranches\x18\x06 \x03(\r\x12\x11\n\tpositions\x18\x07 \x03(\r\x12\x0e\n\x06policy\x18\x08 \x01(\t\x12\x1f\n\x04game\x18\t \x01(\x0b\x32\x11.arkmlTrials.Game\x12\r\n\x05names\x18\n \x03(\t\x12\x0f\n\x07\x63hoices\x18\x0b \x03(\t\"M\n\nCoordinate\x12\r\n\x05value\x18\x01 \x01(\x02\x12\r\n\x05scale\x18\x02 \x01(\x02\x12\x0f\n\x07\x66\x65\x61ture\x18\x03 \x01(\r\x12\x10\n\x08relative\x18\x04 \x01(\x08\"K\n\x06Target\x12#\n\x02\x61t\x18\x01 \x03(\x0b\x32\x17.arkmlTrials.Coordinate\x12\x0e\n\x06radius\x18\x02 \x01(\x02\x12\x0c\n\x04name\x18\x03 \x01(\t\"8\n\x04Wall\x12#\n\x02\x61t\x18\x01 \x03(\x0b\x32\x17.arkmlTrials.Coordinate\x12\x0b\n\x03\x62ox\x18\x02 \x01(\x08\"T\n\x05Score\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04unit\x18\x02 \x01(\t\x12\x0c\n\x04less\x18\x03 \x01(\x08\x12\x10\n\x08observed\x18\x04 \x01(\x08\x12\x0f\n\x07\x66\x65\x61ture\x18\x05 \x01(\r\"\x8e\x01\n\x04Game\x12\r\n\x05title\x18\x01 \x01(\t\x12\x0c\n\x04goal\x18\x02 \x01(\t\x12!\n\x05score\x18\x03 \x01(\x0b\x32\x12.arkmlTrials.Score\x12$\n\x07targets\x18\x04 \x03(\x0b\x32\x13.arkmlTrials.Target\x12 \n\x05walls\x18\x05 \x03(\x0b\x32\x11.arkmlTrials.Wall\"\xbe\x01\n\x0b\x44\x65scription\x12\r\n\x05guest\x18\x01 \x01(\t\x12(\n\x07\x63lasses\x18\x02 \x03(\x0b\x32\x17.arkmlTrials.ActorClass\x12\x11\n\ttick_rate\x18\x03 \x01(\x02\x12\x14\n\x0c\x61way_seconds\x18\x04 \x01(\x02\x12\x13\n\x0bis_recorded\x18\x05 \x01(\x08\x12\x10\n\x08learning\x18\x06 \x01(\t\x12&\n\x06trials\x18\x07 \x03(\x0b\x32\x16.arkmlTrials.LiveTrial\"l\n\tLiveTrial\x12\x10\n\x08trial_id\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.cogmentAPI.TrialState\x12&\n\x06\x61\x63tors\x18\x03 \x03(\x0b\x32\x16.cogmentAPI.TrialActor\"\r\n\x0bLookRequest\"_\n\x06Player\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.arkmlTrials.PlayerKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07is_held\x18\x03 \x01(\x08\x12\x0f\n\x07is_away\x18\x04 \x01(\x08\"\xc8\x01\n\x04View\x12\x0f\n\x07tick_id\x18\x01 \x01(\x04\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.cogmentAPI.TrialState\x12\x30\n\x0cobservations\x18\x03 \x01(\x0b\x32\x1a.cogmentAPI.ObservationSet\x12$\n\x07players\x18\x04 \x03(\x0b\x32\x13.arkmlTrials.Player\x12\x0f\n\x07rewards\x18\x05 \x03(\x02\x12\x0f\n\x07\x61\x63tions\x18\x06 \x03(\x0c\x12\x0e\n\x06reason\x18\x07 \x01(\t*2\n\nPlayerKind\x12\x0c\n\x08STAND_IN\x10\x00\x12\n\n\x06\x43LIENT\x10\x01\x12\n\n\x06PERSON\x10\x02\x32\xd7\x01\n\tPlayersSP\x12\x42\n\x08\x44\x65scribe\x12\x1c.arkmlTrials.DescribeRequest\x1a\x18.arkmlTrials.Description\x12O\n\x08TakeOver\x12\x1f.cogmentAPI.ActorRunTrialOutput\x1a\x1e.cogmentAPI.ActorRunTrialInput(\x01\x30\x01\x12\x35\n\x04Look\x12\x18.arkmlTrials.LookRequest\x1a\x11.arkmlTrials.View0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'arkml.trials.wire.players_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PLAYERKIND']._serialized_start=1551
-  _globals['_PLAYERKIND']._serialized_end=1601
+  _globals['_PLAYERKIND']._serialized_start=1583
+  _globals['_PLAYERKIND']._serialized_end=1633
   _globals['_DESCRIBEREQUEST']._serialized_start=148
   _globals['_DESCRIBEREQUEST']._serialized_end=165
   _globals['_OBSERVATIONPART']._serialized_start=167
   _globals['_OBSERVATIONPART']._serialized_end=274
   _globals['_ACTORCLASS']._serialized_start=277
-  _globals['_ACTORCLASS']._serialized_end=486
-  _globals['_COORDINATE']._serialized_start=488
-  _globals['_COORDINATE']._serialized_end=565
-  _globals['_TARGET']._serialized_start=567
-  _globals['_TARGET']._serialized_end=642
-  _globals['_WALL']._serialized_start=644
-  _globals['_WALL']._serialized_end=700
-  _globals['_SCORE']._serialized_start=702
-  _globals['_SCORE']._serialized_end=786
-  _globals['_GAME']._serialized_start=789
-  _globals['_GAME']._serialized_end=931
-  _globals['_DESCRIPTION']._serialized_start=934
-  _globals['_DESCRIPTION']._serialized_end=1124
-  _globals['_LIVETRIAL']._serialized_start=1126
-  _globals['_LIVETRIAL']._serialized_end=1234
-  _globals['_LOOKREQUEST']._serialized_start=1236
-  _globals['_LOOKREQUEST']._serialized_end=1249
-  _globals['_PLAYER']._serialized_start=1251
-  _globals['_PLAYER']._serialized_end=1346
-  _globals['_VIEW']._serialized_start=1349
-  _globals['_VIEW']._serialized_end=1549
-  _globals['_PLAYERSSP']._serialized_start=1604
-  _globals['_PLAYERSSP']._serialized_end=1819
+  _globals['_ACTORCLASS']._serialized_end=518
+  _globals['_COORDINATE']._serialized_start=520
+  _globals['_COORDINATE']._serialized_end=597
+  _globals['_TARGET']._serialized_start=599
+  _globals['_TARGET']._serialized_end=674
+  _globals['_WALL']._serialized_start=676
+  _globals['_WALL']._serialized_end=732
+  _globals['_SCORE']._serialized_start=734
+  _globals['_SCORE']._serialized_end=818
+  _globals['_GAME']._serialized_start=821
+  _globals['_GAME']._serialized_end=963
+  _globals['_DESCRIPTION']._serialized_start=966
+  _globals['_DESCRIPTION']._serialized_end=1156
+  _globals['_LIVETRIAL']._serialized_start=1158
+  _globals['_LIVETRIAL']._serialized_end=1266
+  _globals['_LOOKREQUEST']._serialized_start=1268
+  _globals['_LOOKREQUEST']._serialized_end=1281
+  _globals['_PLAYER']._serialized_start=1283
+  _globals['_PLAYER']._serialized_end=1378
+  _globals['_VIEW']._serialized_start=1381
+  _globals['_VIEW']._serialized_end=1581
+  _globals['_PLAYERSSP']._serialized_start=1636
+  _globals['_PLAYERSSP']._serialized_end=1851
 # @@protoc_insertion_point(module_scope)

@@ -41,7 +41,7 @@ class ObservationPart(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., kind: _Optional[str] = ..., categories: _Optional[int] = ...) -> None: ...
 
 class ActorClass(_message.Message):
-    __slots__ = ("name", "behavior", "observations", "low", "high", "branches", "positions", "policy", "game")
+    __slots__ = ("name", "behavior", "observations", "low", "high", "branches", "positions", "policy", "game", "names", "choices")
     NAME_FIELD_NUMBER: _ClassVar[int]
     BEHAVIOR_FIELD_NUMBER: _ClassVar[int]
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +51,8 @@ class ActorClass(_message.Message):
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     GAME_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
     name: str
     behavior: str
     observations: _containers.RepeatedCompositeFieldContainer[ObservationPart]
@@ -60,7 +62,9 @@ class ActorClass(_message.Message):
     positions: _containers.RepeatedScalarFieldContainer[int]
     policy: str
     game: Game
-    def __init__(self, name: _Optional[str] = ..., behavior: _Optional[str] = ..., observations: _Optional[_Iterable[_Union[ObservationPart, _Mapping]]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., branches: _Optional[_Iterable[int]] = ..., positions: _Optional[_Iterable[int]] = ..., policy: _Optional[str] = ..., game: _Optional[_Union[Game, _Mapping]] = ...) -> None: ...
+    names: _containers.RepeatedScalarFieldContainer[str]
+    choices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., behavior: _Optional[str] = ..., observations: _Optional[_Iterable[_Union[ObservationPart, _Mapping]]] = ..., low: _Optional[_Iterable[float]] = ..., high: _Optional[_Iterable[float]] = ..., branches: _Optional[_Iterable[int]] = ..., positions: _Optional[_Iterable[int]] = ..., policy: _Optional[str] = ..., game: _Optional[_Union[Game, _Mapping]] = ..., names: _Optional[_Iterable[str]] = ..., choices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Coordinate(_message.Message):
     __slots__ = ("value", "scale", "feature", "relative")
