@@ -71,7 +71,7 @@ function writtenNote(app, id) {
     const now = details();
     if (!now) return;
     const revision = now.note_revision ?? 0;
-    if (known === null) target.closest("details").open = Boolean(now.note);
+    if (known === null && now.note) target.closest("details").open = true;
     if (known === null || (revision > known.note_revision && !isChanged())) show(now);
     else if (revision > known.note_revision) {
       setText(other, harmless(now.note));
@@ -81,5 +81,5 @@ function writtenNote(app, id) {
   };
   const buttons = element("div", { className: "buttons" }, save, state);
   const target = element("div", { className: "note-panel" }, text, buttons, conflict);
-  return { element: target, update, isWanted: () => !document.hidden };
+  return { element: target, update, isWanted: () => !document.hidden, isFolded: true }; // until there is a note
 }

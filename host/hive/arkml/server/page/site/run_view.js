@@ -341,7 +341,9 @@ export class RunView {
     if (runs.length !== 1) return [];
     const note = noteOf(this.app, runs);
     this.panels.push(note);
-    return [folded("note", "Note", note.element)];
+    const part = folded("note", "Note", note.element);
+    if (note.isFolded) part.open = false;
+    return [part];
   }
 
   async #do(act) {
