@@ -13,7 +13,7 @@ import arkml
 from arkml.policies.constant import zeros
 
 pytestmark = pytest.mark.browser
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
 TURN = 100  # milliseconds of a person, in which the page paints its numbers once
 PAD = """
 window.pad = {connected: true, mapping: "standard", axes: [0, 0, 0, 0], buttons: []};
@@ -216,6 +216,16 @@ def test_the_guest_waits_when_my_episode_has_ended_and_counts_down(opens):
 
 
 @pytest.mark.usefixtures("falling")
+def test_that_a_page_trains_nothing_is_news_and_no_fault(opens):
+    page = opens()
+
+    line = page.locator("#log li", has_text="ml__start_training")
+    expect(line).to_contain_text("a page trains nothing, like a host without a hive: ")
+    expect(line).to_have_class("debug")
+    expect(page.locator("#log .warning, #log .error")).to_have_count(0)
+
+
+@pytest.mark.usefixtures("falling")
 def test_nobody_waits_where_nobody_plays(opens):
     page = opens()
     until(page, lambda: score(page, "the policy here") is not None)
@@ -259,12 +269,16 @@ def test_texts_of_a_game_are_text(tmp_path, opens):
     named = {"name": HOSTILE}
     behavior |= {"title": HOSTILE, "goal": HOSTILE, "score": named}
     behavior["targets"][0] |= named
+    behavior["actions"]["names"] = [HOSTILE, "engine"]
     published("lander", tmp_path, spec=spec)
     page = opens()
 
     expect(page.locator("h1")).to_have_text(HOSTILE)
     expect(page.locator("#goal")).to_have_text(HOSTILE)
     expect(page.locator("#score-box h2")).to_have_text(f"Score: {HOSTILE}")
+    take_over(page)
+    expect(page.locator(".slider .label").first).to_have_text(HOSTILE)
+    expect(page.get_by_role("slider", name="engine")).to_be_visible()
     expect(page.locator("img")).to_have_count(0)
 
 
@@ -275,9 +289,24 @@ def test_a_phone_shows_all_of_a_game(tmp_path, opens, scheme):
     take_over(page)
 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    box = page.locator("#plane").bounding_box()
-    assert box["y"] >= 0
-    assert box["y"] + box["height"] <= PHONE["viewport"]["height"]
+    score_box, plane = (page.locator(name).bounding_box() for name in ("#score-box", "#plane"))
+    assert score_box["y"] >= 0
+    assert score_box["y"] + score_box["height"] <= plane["y"]
+    assert plane["y"] + plane["height"] <= PHONE["viewport"]["height"]
+
+
+@pytest.mark.usefixtures("falling")
+def test_on_a_phone_score_and_countdown_stay_in_view(opens):
+    page = opens(**PHONE)
+    take_over(page)
+    page.evaluate("scrollTo(0, document.getElementById('control-box').offsetTop)")
+    finish = page.locator(".finish")
+    expect(finish).to_be_visible()
+
+    counted, told = page.locator("#score-box").bounding_box(), finish.bounding_box()
+    assert counted["y"] >= 0
+    assert counted["y"] + counted["height"] <= told["y"]
+    assert told["y"] + told["height"] <= PHONE["viewport"]["height"]
 
 
 def test_people_in_a_trial_see_the_goal_the_scores_and_how_an_episode_ended(tmp_path, person):

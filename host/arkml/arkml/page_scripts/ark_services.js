@@ -76,7 +76,8 @@ export class ArkServices {
     this.refusal = `${name} answered ${code}: ${reason}`;
     if (this.#refused.has(`${name} ${code}`)) return;
     this.#refused.add(`${name} ${code}`);
-    this.#log.say(code === "UNAVAILABLE" ? "debug" : "warning", this.refusal);
+    if (code === "UNAVAILABLE") this.#log.say("debug", `${reason}: ${name} answered ${code}`);
+    else this.#log.say("warning", this.refusal);
   }
 
   /** Keep the bytes that the guest takes next. */
@@ -332,7 +333,7 @@ export class ArkServices {
   }
 
   #requireHive() {
-    if (!this.#trains) throw unavailable("no hive is configured: a page trains nothing");
+    if (!this.#trains) throw unavailable("a page trains nothing, like a host without a hive");
   }
 
   #requireOther(args, isFound = false) {
