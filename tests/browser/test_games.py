@@ -35,6 +35,10 @@ window.AudioContext = class {
   }
 };
 """
+FLASHES = """
+window.flashes = 0;
+Element.prototype.animate = () => (window.flashes += 1);
+"""
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -182,7 +186,7 @@ def test_a_corridor_is_run_through_by_a_finger_on_the_plane(tmp_path, opens):
 
 def test_a_hare_is_caught_with_a_gamepad(tmp_path, opens):
     published("chase", tmp_path, policy=zeros(6, 2))
-    page = opens(PAD)
+    page = opens(PAD, FLASHES)
 
     def act(seen):
         size = max(0.1, *map(abs, seen[:2]))
@@ -190,6 +194,7 @@ def test_a_hare_is_caught_with_a_gamepad(tmp_path, opens):
 
     assert plays(page, act) >= 2
     assert score(page, "the policy here") == 0
+    assert page.evaluate("window.flashes") >= 2
 
 
 @pytest.fixture
@@ -205,7 +210,7 @@ def test_the_guest_waits_when_my_episode_has_ended_and_counts_down(opens):
     finish = page.locator(".finish")
     expect(finish).to_be_visible()
 
-    expect(finish).to_contain_text("The episode is over, points: 0")
+    expect(finish).to_contain_text("The episode is over, points: 0: it does not count, since you")
     expect(finish).to_contain_text("The next episode begins in 1 s")
     frame = number_in(page, "#tick")  # which is shown ten times a second
     page.wait_for_timeout(300)
@@ -213,6 +218,8 @@ def test_the_guest_waits_when_my_episode_has_ended_and_counts_down(opens):
     expect(page.get_by_role("status").filter(has_text="points: 0")).to_have_count(1)
     expect(finish).to_be_hidden()
     until(page, lambda: number_in(page, "#tick") > frame)
+    expect(finish).to_be_visible()
+    expect(finish.locator("strong")).to_have_text("The episode is over, points: 0")
 
 
 @pytest.mark.usefixtures("falling")

@@ -28,6 +28,8 @@ class FakeElement {
     return this;
   }
 
+  animate() {}
+
   setAttribute(name, value) {
     this.attributes[name] = value;
   }
@@ -60,7 +62,7 @@ const answers = {
   map: (game, values, place) => mapOf(game, values, place),
   fixed: (game) => fixedPoints(game),
   better: (score, value, other) => isBetter(score, value, other),
-  ended: (score, end) => endText(score, end),
+  ended: (score, end, isWhole = true) => endText(score, end, isWhole),
   best: (score, kept, values) => {
     stored.clear();
     const today = new Date().toDateString();

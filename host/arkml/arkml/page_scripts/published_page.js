@@ -130,13 +130,12 @@ class PublishedPage {
     const { scene } = this.#play?.stage ?? {};
     if (!scene) return false;
     const shown = scene.actor(this.#mine) ?? scene.actor(this.#looked) ?? scene.actors[0];
-    const { end, isBest, isGain } = this.#scores.show(scene, shown, (actor) =>
-      actor.name === this.#mine ? "me" : "policy",
-    );
-    if (end) this.#finish.begin(now, shown.actorClass.game.score, end, isBest);
-    if (end) this.#sound.end(isBest);
-    else if (isGain) this.#sound.tick();
-    return end !== null;
+    const news = this.#scores.show(scene, shown, (actor) => (actor.name === this.#mine ? "me" : "policy"));
+    if (news.end) {
+      this.#finish.begin(now, shown.actorClass.game.score, news);
+      this.#sound.end(news.isBest);
+    } else if (news.isGain) this.#sound.tick();
+    return news.end !== null;
   }
 
   /** Return what a finger on the plane steers, null while I play no agent. */

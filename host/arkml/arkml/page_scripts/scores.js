@@ -4,6 +4,7 @@ import { element, setShown, setText, short } from "./dom.js";
 
 const STANDS_OUT = 1.5; // a gain, beside the mean of those before it
 const MEMORY = 0.95; // of that mean, from one change to the next
+const FLASH = 700; // milliseconds
 
 /** Return a score in few characters: a count has no decimals. */
 function figure(value) {
@@ -151,12 +152,13 @@ export class ScoreBoard {
    * Take in the state of a scene, and show it.
    *
    * `playerOf(actor)` is "me", "policy" or another one; `shown` is the actor whose score is shown.
-   * Returns {end, isBest, isGain}: my episode that has ended since, or null; whether it is better
-   * than others of today; and whether a gain of mine stands out.
+   * Returns {end, isWhole, isBest, isGain}: my episode that has ended since, or null; whether I have
+   * played all of it, and it counts; whether it is better than others of today; and whether a gain
+   * of mine stands out, which is shown.
    */
   show(scene, shown, playerOf) {
     this.#use(shown?.actorClass ?? null);
-    const news = { end: null, isBest: false, isGain: false };
+    const news = { end: null, isWhole: false, isBest: false, isGain: false };
     if (this.#game === null) return news;
     const { score } = this.#game;
     for (const actor of scene.actors) {
@@ -169,9 +171,11 @@ export class ScoreBoard {
       if (end && player === "policy") this.#tally.take(score, end.score);
       if (playerOf(actor) !== "me") continue;
       news.isGain = isGain;
-      if (end) Object.assign(news, { end, isBest: this.#mine(score, end, player === "me") });
+      const isWhole = player === "me";
+      if (end) Object.assign(news, { end, isWhole, isBest: this.#mine(score, end, isWhole) });
     }
     this.#paint(score, shown);
+    if (news.isGain) this.#flash();
     return news;
   }
 
@@ -198,8 +202,14 @@ export class ScoreBoard {
   #mine(score, end, isWhole) {
     if (isWhole) this.#last = end.score;
     const isBest = isWhole && this.#best.take(score, end.score);
-    setText(this.#news, `${endText(score, end)}${isBest ? ", your best today" : ""}.`);
+    setText(this.#news, `${endText(score, end, isWhole)}${isBest ? ", your best today" : ""}.`);
     return isBest;
+  }
+
+  /** Draw the eye to my score; it is only a color, which is no motion. */
+  #flash() {
+    const colors = { backgroundColor: "var(--accent)", color: "var(--on-accent)" };
+    this.#fields.now.animate([colors, {}], FLASH);
   }
 
   #paint(score, shown) {
@@ -211,8 +221,9 @@ export class ScoreBoard {
   }
 }
 
-/** Return how an episode has ended, as "Time is up, catches: 12". */
-export function endText(score, { score: value, isCut }) {
+/** Return how an episode has ended, as "Time is up, catches: 12", and why a part does not count. */
+export function endText(score, { score: value, isCut }, isWhole) {
   const how = isCut ? "Time is up" : "The episode is over";
-  return Number.isFinite(value) ? `${how}, ${scoreText(score, value)}` : how;
+  const text = Number.isFinite(value) ? `${how}, ${scoreText(score, value)}` : how;
+  return isWhole ? text : `${text}: it does not count, since you took over on the way`;
 }

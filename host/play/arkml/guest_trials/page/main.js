@@ -117,13 +117,13 @@ class Page {
     const { mine } = this.#visit;
     const shown = scene.actor(mine) ?? scene.actor(this.#looked) ?? scene.actors[0];
     setText(byId("goal"), shown?.actorClass.game?.goal ?? "");
-    const { end, isBest, isGain } = this.#scores.show(scene, shown, ({ name, player }) =>
+    const news = this.#scores.show(scene, shown, ({ name, player }) =>
       name === mine ? "me" : isPolicy(player) ? "policy" : (player?.name ?? ""),
     );
-    if (end) {
-      this.#finish.begin(now, shown.actorClass.game.score, end, isBest);
-      this.#sound.end(isBest);
-    } else if (isGain) this.#sound.tick();
+    if (news.end) {
+      this.#finish.begin(now, shown.actorClass.game.score, news);
+      this.#sound.end(news.isBest);
+    } else if (news.isGain) this.#sound.tick();
     this.#finish.show(now);
   }
 
