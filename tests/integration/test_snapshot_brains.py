@@ -2,12 +2,11 @@
 
 import hashlib
 import random
-import zlib
 
-import msgspec
 import numpy as np
 import pytest
 from tests.integration.guest_text import ACTOR
+from tests.integration.snapshot_files import altered
 from tests.integration.test_policy_changes import adding, linear
 
 from arkml import FleetSnapshot, GuestSnapshot, Host, Limits
@@ -262,17 +261,6 @@ def test_a_state_says_which_models_it_has(make_host):
     guest, *_ = world(make_host())
     digest = hashlib.sha256(SUM).hexdigest()[:12]
     assert summary_of(guest.snapshot())["brains"] == {f"{digest} (ONNX)": 1}
-
-
-HEAD = len(b"arkml-state\n") + 1 + 32
-
-
-def altered(state, change):
-    data = bytes(state)
-    body = msgspec.msgpack.decode(zlib.decompress(data[HEAD:]))
-    change(body["guests"][0])
-    content = zlib.compress(msgspec.msgpack.encode(body))
-    return data[: HEAD - 32] + hashlib.sha256(content).digest() + content
 
 
 def of_brain(**fields):

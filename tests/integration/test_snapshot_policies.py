@@ -22,6 +22,7 @@ from tests.integration.guest_text import (
     module,
     opening,
 )
+from tests.integration.snapshot_files import altered
 from tests.integration.test_policy_changes import (
     MASKS,
     PUSH,
@@ -32,6 +33,7 @@ from tests.integration.test_policy_changes import (
 )
 
 from arkml import GuestEnv, GuestSnapshot
+from arkml.batches import ROW
 from arkml.errors import GuestBusy, StateRefused
 from arkml.guests.guest import calls_of
 
@@ -179,8 +181,8 @@ def test_a_session_that_was_closed_and_opened_with_another_model_is_the_first_ag
 # Masks.
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_rows_that_wait_have_their_masks_after_a_restore(make_host, elsewhere):
+@pytest.mark.parametrize("way", ["here", "elsewhere", "from a file"])
+def test_rows_that_wait_have_their_masks_after_a_restore(make_host, way):
     host = make_host(policy=choosing([3, 2, 1]))
     guest = host.load(ONE_BY_ONE)
     assert guest.call("open") == 0
@@ -191,13 +193,75 @@ def test_rows_that_wait_have_their_masks_after_a_restore(make_host, elsewhere):
         mask(guest, 1 - masked)
         guest.call("push")
         guest.call("submit", 2)
-        other = host.load(ONE_BY_ONE) if elsewhere else guest
-        other.restore(state)
+        other = guest if way == "here" else host.load(ONE_BY_ONE)
+        other.restore(GuestSnapshot.load(bytes(state)) if way == "from a file" else state)
         other.call("submit", 1)
 
         assert np.frombuffer(other.read_memory(ACTIONS, 4), "<f4").tolist() == [expected]
-        with pytest.raises(StateRefused, match="rows wait for a submit"):
-            bytes(state)
+
+
+def words(*numbers):
+    return np.array(numbers, "<u4").tobytes()
+
+
+def many_items(rows):
+    _, _, size, _ = np.frombuffer(rows["metadata"][:16], "<u4").tolist()
+    rows["metadata"] = words(0, 1 << 31, size, 0)
+
+
+def row(**fields):
+    """Change fields of the first row that waits."""
+
+    def change(rows):
+        found = np.frombuffer(rows["columns"][0], ROW).copy()
+        for name, value in fields.items():
+            found[name][0] = value
+        rows["columns"] = [found.tobytes(), *rows["columns"][1:]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda rows: rows.update(words=[2, 0, 0]), "bytes of rows are not 2 rows"),
+        (lambda rows: rows.update(words=[0, 0, 0]), "bytes of rows are not 0 rows"),
+        (lambda rows: rows.update(words=[1, 1, 0]), "1 rows end an episode"),
+        (lambda rows: rows.update(words=[1, 0]), "damaged"),
+        (lambda rows: rows["columns"].__setitem__(0, bytes(7)), "damaged"),
+        (lambda rows: rows["columns"].__setitem__(1, bytes(4)), "cannot reshape|broadcast"),
+        (lambda rows: rows["columns"].__setitem__(1, b"\xff" * 8), "features are not finite"),
+        (lambda rows: rows["columns"].__setitem__(2, bytes(3)), "are not 1 rows"),
+        (row(state=4), "rows end an episode"),
+        (row(given=1), "a row has actions of another width"),
+        (row(moved=32), "a row has actions of another width"),
+        (row(metadata=2), "more or fewer items of metadata"),
+        (lambda rows: rows.update(metadata=rows["metadata"][:-4]), "metadata of rows is cut off"),
+        (lambda rows: rows.update(metadata=rows["metadata"][:12]), "metadata of rows is cut off"),
+        (lambda rows: rows.update(metadata=b""), "more or fewer items of metadata"),
+        (lambda rows: rows.update(metadata=words(7, 1, 68, 0) + bytes(68)), "bytes in row 7"),
+        (lambda rows: rows.update(metadata=words(0, 1, 12, 0) + bytes(12)), "12 bytes in row 0"),
+        (many_items, "metadata of rows is cut off"),
+        (lambda rows: rows.update(metadata=2 * rows["metadata"]), "bytes in row 0"),
+    ],
+)
+def test_rows_in_a_file_that_no_guest_pushed_are_refused(make_host, change, sentence):
+    host = make_host(policy=choosing([3, 2, 1]))
+    guest = host.load(ONE_BY_ONE)
+    assert guest.call("open") == 0
+    mask(guest, 0)
+    guest.call("push")
+    state = guest.snapshot()
+    file = altered(state, lambda guest: change(guest["rows"][0]))
+    other = host.load(ONE_BY_ONE)
+    with pytest.raises(StateRefused, match=sentence):
+        other.restore(GuestSnapshot.load(file))
+    moved = altered(state, lambda guest: guest["rows"].update({9: guest["rows"][0]}))
+    with pytest.raises(StateRefused, match="rows wait in no session"):
+        GuestSnapshot.load(moved)
+    guest.restore(GuestSnapshot.load(bytes(state)))
+    guest.call("submit", 1)
+    assert np.frombuffer(guest.read_memory(ACTIONS, 4), "<f4").tolist() == [1]
 
 
 def test_masks_of_a_batch_before_the_restore_are_not_those_of_the_next(make_host):

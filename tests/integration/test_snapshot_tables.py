@@ -1,13 +1,11 @@
 """States of modules whose code changes tables: the same calls go the same ways after a restore."""
 
-import hashlib
 import random
-import zlib
 
-import msgspec
 import pytest
 import wasmtime
 from tests.integration.guest_text import module
+from tests.integration.snapshot_files import altered
 
 from arkml import FleetSnapshot, GuestSnapshot, Host
 from arkml.errors import GuestTrap, StateRefused
@@ -42,7 +40,6 @@ TEXT = """(module
     (func (export "ark_applet_update")))
 """
 GUEST = TEXT.encode()
-HEAD = len(b"arkml-state\n") + 1 + 32
 
 
 def at(guest, index):
@@ -149,13 +146,8 @@ def test_a_guest_is_charged_for_tables(host):
     assert large.nbytes == small.nbytes  # of memories
 
 
-def altered(state, **fields):
-    """The bytes of a file with the state of a guest, of which some fields are others."""
-    data = bytes(state)
-    body = msgspec.msgpack.decode(zlib.decompress(data[HEAD:]))
-    body["guests"][0].update(fields)
-    content = zlib.compress(msgspec.msgpack.encode(body))
-    return data[: HEAD - 32] + hashlib.sha256(content).digest() + content
+def with_tables(tables):
+    return lambda guest: guest.update(tables=tables)
 
 
 NULLS = b"\xff" * 16
@@ -175,13 +167,13 @@ NULLS = b"\xff" * 16
 def test_a_file_with_other_tables_is_refused_before_anything_is_touched(host, given, sentence):
     guest = host.load(GUEST)
     guest.call("set", 0)
-    state = GuestSnapshot.load(altered(guest.snapshot(), tables=given))
+    state = GuestSnapshot.load(altered(guest.snapshot(), with_tables(given)))
     with pytest.raises(StateRefused, match=sentence):
         guest.restore(state)
 
     assert tables(guest)[:6] == [4, 1, 3, 2, *tables(guest)[4:6]]
     guest.restore(
-        GuestSnapshot.load(altered(guest.snapshot(), tables=[NULLS, NULLS[:8], NULLS[:4]]))
+        GuestSnapshot.load(altered(guest.snapshot(), with_tables([NULLS, NULLS[:8], NULLS[:4]])))
     )
     assert at(guest, 0) == "indirect call to null"
 

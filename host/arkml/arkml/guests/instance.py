@@ -602,7 +602,7 @@ class Instance(Unique):
         try:
             for index, region in self.regions.items():
                 region.load(rows.get(index))
-        except AbiError as error:
+        except (AbiError, ValueError) as error:  # the latter for columns of another width
             raise StateRefused(f"{self.name}: {error}") from error
 
     def load_compiler(self, compiler: CompilerState) -> None:

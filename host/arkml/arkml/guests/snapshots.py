@@ -48,7 +48,7 @@ class _State(Sealed):
         """
         Return the contents of a file with the state, compressed.
 
-        Raises StateRefused while rows wait for a submit, or the start of a training is awaited.
+        Raises StateRefused while the guest waits for the start of a training.
         """
         return written_states(self._kind, self.module, self.name, self._kinds, self.states)
 

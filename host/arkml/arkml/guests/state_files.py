@@ -25,6 +25,7 @@ from arkml.limits import GIB
 from arkml.policies.agents import SavedAgents
 from arkml.policies.demands import Snapshot
 from arkml.runtime import bindings
+from arkml.runtime.columns.region import SavedRows, require_rows
 from arkml.runtime.compiler_imports import MOST_TIMERS
 from arkml.runtime.memory import BytesLike, bytes_of
 from arkml.runtime.module.normalize import MOST_GLOBALS
@@ -75,6 +76,12 @@ class _Session(Struct, frozen=True, forbid_unknown_fields=True):
 class _Handles(Struct, frozen=True, forbid_unknown_fields=True):
     generations: bytes  # uint64, [slots]
     free: bytes  # uint32, [free slots]
+
+
+class _Rows(Struct, frozen=True, forbid_unknown_fields=True):
+    words: tuple[_Count, ...]
+    columns: tuple[bytes, ...]
+    metadata: bytes
 
 
 class _Error(Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,6 +149,7 @@ class _Guest(Struct, frozen=True, forbid_unknown_fields=True):
     runtimes: list[_Runtime] = []
     models: list[_Brain] = []
     failures: list[_Failure] = []
+    rows: dict[_Count, _Rows] = {}  # by the slots of their sessions
 
 
 class _Model(Struct, frozen=True, forbid_unknown_fields=True):
@@ -265,7 +273,7 @@ def written_states(
         states: The states, None for a guest that has none.
 
     Raises:
-        StateRefused: Rows wait for a submit, or a training is being started.
+        StateRefused: A training is being started.
 
     """
     models = _Models()
@@ -299,10 +307,6 @@ def _packed(
     kinds: Sequence[str],
     models: _Models,
 ) -> _Guest:
-    if state.rows:
-        raise StateRefused(
-            "rows wait for a submit, which are not kept in files: save the guest after its frame"
-        )
     services, (drawn, timers) = state.services, state.compiler
     brains = services.brains
     sessions = [
@@ -330,6 +334,7 @@ def _packed(
         [_Runtime(one.index, list(one.brains)) for one in brains.runtimes],
         [_packed_brain(one, models) for one in brains.brains],
         [_Failure(one.index, one.runtime, _packed_error(one.error)) for one in brains.failures],
+        {index: _Rows(*each) for index, each in state.rows.items()},
     )
 
 
@@ -418,7 +423,7 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
     return InstanceState(
         WasmState(memory, bindings.unpacked_globals(guest.globals, kinds), tuple(guest.tables)),
         SavedServices(handles, brains, sessions, futures, guest.keys, tuple(guest.contexts)),
-        {},
+        _unpacked_rows(guest),
         _unpacked_compiler(guest),
         StartupProgress(guest.is_initialized, guest.waits),
     )
@@ -505,6 +510,15 @@ def _unpacked_handles(handles: _Handles, used: Sequence[int]) -> SavedHandles:
     if max(slots, default=-1) >= len(generations) or max(generations, default=0) > 1 << 32:
         raise ValueError("a handle lies outside of its table")
     return SavedHandles(tuple(generations), tuple(free))
+
+
+def _unpacked_rows(guest: _Guest) -> dict[int, SavedRows]:
+    if not guest.rows.keys() <= {one.index for one in guest.sessions}:
+        raise ValueError("rows wait in no session")
+    found = {index: SavedRows(*msgspec.structs.astuple(one)) for index, one in guest.rows.items()}
+    for rows in found.values():
+        require_rows(rows)
+    return found
 
 
 def _unpacked_compiler(guest: _Guest) -> tuple[Any, dict[str, float]]:

@@ -47,7 +47,7 @@ from arkml.guests.trace_events import (
 )
 from arkml.limits import Limits
 from arkml.runtime import bindings
-from arkml.runtime.columns.region import SavedRows
+from arkml.runtime.columns.region import SavedRows, require_rows
 from arkml.runtime.columns.slabs import Shape
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.fiber import Fiber, FiberParts
@@ -430,8 +430,9 @@ class Player:
     def _fill(self, queue: SavedQueue) -> None:
         self._open(queue.opened)
         if queue.words:
-            region = self.instance.regions[queue.opened.index]
-            region.load(SavedRows(tuple(queue.words), tuple(queue.columns), queue.metadata))
+            rows = SavedRows(tuple(queue.words), tuple(queue.columns), queue.metadata)
+            require_rows(rows)
+            self.instance.regions[queue.opened.index].load(rows)
 
 
 class ReplayedFiber(Fiber):

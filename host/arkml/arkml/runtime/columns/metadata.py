@@ -117,6 +117,23 @@ def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | No
     return _columns(rows if items == 1 else np.repeat(rows, items), found)
 
 
+def require_log(log: bytes, counts: npt.NDArray[np.uint32]) -> None:
+    """Raise ValueError for a log that no shim wrote for rows with as many items: uint32, [rows]."""
+    position, before, seen = 0, -1, np.zeros(len(counts), np.uint64)
+    while position < len(log):
+        if len(log) - position < at.METADATA_HEADER:
+            raise ValueError("metadata of rows is cut off")
+        row, items, size, _ = _HEADER.unpack_from(log, position)
+        position += at.METADATA_HEADER + items * size
+        if not before < row < len(counts) or not items or size not in METRICS:
+            raise ValueError(f"{items} items of metadata of {size} bytes in row {row}")
+        if position > len(log):
+            raise ValueError("metadata of rows is cut off")
+        seen[row], before = items, row
+    if (seen != counts).any():
+        raise ValueError("rows have more or fewer items of metadata than they say")
+
+
 def items_of(log: Words) -> Iterator[Metadata]:
     """Yield the items of a log, uint32, [words], one after another."""
     data = log.tobytes()

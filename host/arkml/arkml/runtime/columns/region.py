@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arkml.batches import NO_METADATA, Batch, MetadataLog
+from arkml.abi.codes import EpisodeState
+from arkml.batches import NO_METADATA, ROW, Batch, MetadataLog
 from arkml.errors import ColumnsFull, GuestMemoryFull, TooManyRows, TooMuchMetadata
-from arkml.runtime.columns.metadata import read_log
+from arkml.runtime.columns.metadata import read_log, require_log
 from arkml.runtime.columns.records import RecordPlace
 from arkml.runtime.columns.row_list import Listed, RowList, Rules, list_bytes
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.shim import control_block as at
-from arkml.runtime.shim.control_block import Kind
+from arkml.runtime.shim.control_block import Kind, Moved
 
 _COUNT, _FOLLOWED = at.COUNT >> 2, at.FOLLOWED >> 2
 _LIST, _SAID = at.LIST >> 2, at.SAID >> 2
@@ -29,6 +30,8 @@ CLEARED = (*_SUBMITTED, at.FOLLOWED)
 
 _SAVED = (at.ROWS, at.FEATURES, at.GIVEN)
 _SAVED_WORDS = (at.COUNT, at.ENDED, at.SUSPECT)
+_FLOAT = 4  # bytes
+_MOST_MOVED = 2 * Moved.LEFT
 
 
 class SavedRows(NamedTuple):
@@ -45,6 +48,25 @@ class SavedRows(NamedTuple):
     words: tuple[int, ...]
     columns: tuple[bytes, ...]
     metadata: bytes
+
+
+def require_rows(saved: SavedRows) -> None:
+    """Raise ValueError for rows that no guest pushed, as far as can be told without the session."""
+    count, ended, is_suspect = saved.words
+    rows, features, given = saved.columns
+    found = np.frombuffer(rows, ROW)
+    width, rest = divmod(len(given), _FLOAT * count) if count else (0, 1)
+    if rest or len(found) != count or len(saved.metadata) % _FLOAT:
+        raise ValueError(f"{len(rows)} bytes of rows are not {count} rows")
+    states = found["state"]
+    ends = np.isin(states, (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED))
+    if (states >= len(EpisodeState)).any() or ended != np.count_nonzero(ends):
+        raise ValueError(f"{ended} rows end an episode")
+    if not np.isin(found["given"], (0, width)).all() or (found["moved"] >= _MOST_MOVED).any():
+        raise ValueError("a row has actions of another width")
+    if not is_suspect and not np.isfinite(np.frombuffer(features, np.float32)).all():
+        raise ValueError("features are not finite, and are said to be")
+    require_log(saved.metadata, found["metadata"])
 
 
 class Region:
