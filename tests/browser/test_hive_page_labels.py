@@ -75,6 +75,23 @@ def test_a_run_is_labeled_by_the_keyboard_and_another_page_follows(hive, looks):
     assert "archived" not in shown
 
 
+def test_figures_stand_below_their_titles_whether_or_not_a_run_has_tags(hive, looks):
+    runs = started(hive, "plain"), started(hive, "tagged")
+    ann = come(looks, hive, OPERATOR)
+    hive.http.patch(
+        f"/runs/{runs[1]}", json={"tags": ["ppo"]}, headers={"authorization": f"Bearer {OPERATOR}"}
+    ).raise_for_status()
+    expect(ann.locator("td.tags .pill")).to_have_text(["ppo"])
+    titles = ann.locator("table.runs thead th", has=ann.locator("[data-sort]"))
+    names = titles.locator(".sort").evaluate_all("all => all.map((one) => one.dataset.sort)")
+    assert "tags" in names
+    for name in names:
+        title = titles.locator(f"[data-sort='{name}']").locator("..").bounding_box()
+        cells = ann.locator(f"tr[data-run] td[data-column='{name}']")
+        boxes = [cell.bounding_box() for cell in cells.all()]
+        assert [(box["x"], box["width"]) for box in boxes] == [(title["x"], title["width"])] * 2
+
+
 def test_of_two_who_write_a_note_neither_overwrites_the_other_unseen(hive, looks):
     run = started(hive)
     ann, bob = (come(looks, hive, OPERATOR, run) for _ in range(2))

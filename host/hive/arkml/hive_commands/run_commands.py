@@ -142,7 +142,7 @@ def show(run: RunName, hive: options.HiveAt = HERE, as_json: options.Json = Fals
             else f"{best.score:g} by {best.by}: version {best.version}, {best.n_opts:,} updates"
         )
         rows["updates_per_row"] = pace_of(info.latest) or "none yet"
-        rows["module"] = details.module or "none uploaded"
+        rows["module"] = details.module
         rows |= {"tags": ", ".join(info.tags or ()) or None, "goal": shown_goal(info)}
         known = ((name, str(value)) for name, value in rows.items() if value not in (None, "", []))
         show(f"run {info.shown_name}", facts(known))
