@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.benchmarks.subjects import bench_guest
 from tests.integration.callback_policy import FAKE_ACTION, CallbackPolicy
 from tests.integration.guest_text import (
     ACTION,
@@ -24,6 +25,8 @@ from tests.integration.guest_text import (
     opening,
     python,
 )
+from tests.integration.snapshot_guest import memory_of
+from tests.unit import policy_models as build
 
 import arkml
 from arkml import Host, Limits
@@ -83,6 +86,52 @@ def test_submits_are_answered_without_python_and_by_the_same_bits(host, answered
     assert answered.count(calls_of(other).instance.number) == 200
     of_guest = answered.count(calls_of(guest).instance.number)
     assert of_guest < 100  # those of a busy machine, after a stretch of 1 ms
+
+
+def test_large_batches_are_answered_without_python_and_by_the_same_bits(answered):
+    with Host() as host:
+        guest, other = bench_guest(host, 700, 64), bench_guest(host, 700, 64)
+        answered.clear()
+        for _ in range(20):
+            assert guest.call("frame") == other.call("frame", budget=SLOW) == 0
+
+        assert answered.count(calls_of(other).instance.number) == 20
+        assert answered.count(calls_of(guest).instance.number) < 10
+        assert memory_of(guest) == memory_of(other)
+
+
+def test_rows_that_subnormal_numbers_would_make_slow_have_these_set_to_zero(answered):
+    wide = 256
+    model = build.model(
+        [
+            build.node("MatMul", "obs small", "a"),
+            build.node("MatMul", "a smaller", "b"),  # 6.4e-40 for an observation of 0.5, 0
+            build.node("MatMul", "b large", "actions"),
+        ],
+        [build.port("obs", "N", 2)],
+        [build.port("actions", "N", 1)],
+        [
+            build.weight("small", np.full((2, wide), 5e-21)),
+            build.weight("smaller", np.full((wide, wide), 1e-21)),
+            build.weight("large", np.full((wide, 1), 1e36)),
+        ],
+    )
+    with Host(policy=model) as host:
+        guest = opened(host)
+        see(guest, 0.5, 0.0)
+        shown = {}
+        for rows in (1, 112):
+            for _ in range(5):
+                assert guest.call("step", rows) == 0
+            shown[rows] = guest.call("action", rows - 1)
+        answered.clear()
+        for _ in range(40):
+            assert guest.call("step", 112) == 0
+
+        assert shown[1] == pytest.approx(0.164, rel=0.02)
+        assert shown[112] == guest.call("action", 0) == 0.0
+        assert len(answered) < 40
+        assert np.float32(1e-30) * np.float32(1e-10)  # this thread computes with them as before
 
 
 def test_another_number_of_rows_is_answered_by_python_at_first(host, answered):

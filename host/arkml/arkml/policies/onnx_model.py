@@ -72,7 +72,11 @@ _TRIAL_ROWS = 3
 _TRIAL_RUNS = 5
 _TRIAL_SECONDS = 0.1
 _QUICK = 0.025
-"""CPU seconds; batches that take fewer with any numbers, by estimate, run without a watch."""
+"""
+CPU seconds; batches that take fewer, by estimate, run without a watch.
+
+Where they would take more with subnormal numbers, they run with these set to zero.
+"""
 
 _SESSION_BYTES = 128 << 10
 _COPIES = 2  # of the weights, at most: as they are in the file, and packed for multiplication
@@ -135,11 +139,15 @@ class OnnxModel:
         def cancel() -> None:
             options.terminate = True
 
-        calls = [self._call(part, feeds, fetches, options) for part in chunks(count, self.chunk)]
+        is_flushed = self._pace.is_flushed
+        calls = [
+            self._call(part, feeds, fetches, options, is_flushed=is_flushed)
+            for part in chunks(count, self.chunk)
+        ]
         with time_left.watched(cancel) as watch:
             try:
                 for call in calls:
-                    call_flushed(call) if self._pace.is_flushed else call()
+                    call()
             except Exception as error:
                 if is_of_handler(error):
                     raise
@@ -158,12 +166,16 @@ class OnnxModel:
     ) -> Sequence[Call]:
         """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
         expected = self._slowness * self._pace.seconds(count, self.chunk, at_worst=True)
+        is_flushed = self._pace.is_flushed or expected > _QUICK
+        if is_flushed:
+            expected = self._slowness * self._pace.seconds(count, self.chunk)
         is_quick = expected <= _QUICK
         # Separate options: this run may be stopped, others must not be.
         options = self._options if is_quick else OrtRunOptions()
-        calls = [self._call(part, feeds, fetches, options) for part in self._parts(count)]
-        if self._pace.is_flushed:
-            calls = [partial(call_flushed, call) for call in calls]
+        calls = [
+            self._call(part, feeds, fetches, options, is_flushed=is_flushed)
+            for part in self._parts(count)
+        ]
         if is_quick and len(calls) == 1:
             return calls
         shared = SharedRun(calls, limit.helpers, self._abreast, (feeds, fetches))
@@ -181,16 +193,19 @@ class OnnxModel:
         feeds: Mapping[str, Floats],
         fetches: Mapping[str, Floats],
         options: OrtRunOptions,
+        *,
+        is_flushed: bool,
     ) -> Call:
         if self.block is None:
-            return self._bound(part, feeds, fetches, options)
+            return self._bound(part, feeds, fetches, options, is_flushed=is_flushed)
         names = [port.name for port in self.outputs]
 
         def run(inputs: Mapping[str, Floats]) -> Sequence[Floats]:
             results: Sequence[Floats] = self._session.run(names, inputs, options)
             return results
 
-        return partial(run_block, run, names, part, self.block, feeds, fetches)
+        call = partial(run_block, run, names, part, self.block, feeds, fetches)
+        return partial(call_flushed, call) if is_flushed else call
 
     def _bound(
         self,
@@ -198,6 +213,8 @@ class OnnxModel:
         feeds: Mapping[str, Floats],
         fetches: Mapping[str, Floats],
         options: OrtRunOptions,
+        *,
+        is_flushed: bool,
     ) -> Call:
         """Return one run with all arrays bound by address."""
         inputs = {
@@ -208,7 +225,7 @@ class OnnxModel:
             for port in self.outputs
             if port.name in fetches
         }
-        return BoundRun(self._session, inputs, outputs, options)
+        return BoundRun(self._session, inputs, outputs, options, is_flushed=is_flushed)
 
 
 class OnnxFile:

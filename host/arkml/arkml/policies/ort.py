@@ -13,7 +13,8 @@ import ctypes
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from ctypes import byref, c_bool, c_char_p, c_int, c_int64, c_size_t, c_void_p
+from ctypes import byref, c_bool, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from functools import partial
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -28,6 +29,7 @@ from arkml.base.native_imports import without_telemetry
 from arkml.batches import Floats
 from arkml.errors import ModelRejected, UsageError
 from arkml.policies.load_time import LoadTime
+from arkml.policies.subnormals import call_flushed
 
 ARENA_BYTES = 512 << 20
 """Bytes that all models of the process together may use while they run, without weights."""
@@ -366,6 +368,7 @@ class _RunStruct(ctypes.Structure):
         ("session", c_void_p),
         ("options", c_void_p),
         ("binding", c_void_p),
+        ("is_flushed", c_uint64),
     )
 
 
@@ -380,6 +383,7 @@ class BoundRun(_Owned):
         feeds: float32, contiguous, by the names of inputs.
         fetches: float32, contiguous, by the names of outputs.
         options: Options of the run.
+        is_flushed: It runs with subnormal numbers set to zero, see `call_flushed`.
 
     Raises:
         OrtError: An array does not fit; or, by the call, the run has failed.
@@ -394,6 +398,8 @@ class BoundRun(_Owned):
         feeds: Mapping[str, Floats],
         fetches: Mapping[str, Floats],
         options: OrtRunOptions,
+        *,
+        is_flushed: bool = False,
     ) -> None:
         api = load()
         super().__init__(api.made("CreateIoBinding", session.address))
@@ -405,12 +411,17 @@ class BoundRun(_Owned):
                 api.call(function, self.address, name.encode(), value.address)
         self._api_run, self._require = api.run, api.require
         self._arguments = session.address, options.address, self.address
-        self._own = _RunStruct(api.run_bound, api.release_status, *self._arguments)
+        self._is_flushed = is_flushed
+        self._own = _RunStruct(api.run_bound, api.release_status, *self._arguments, is_flushed)
         self.native: Address = ctypes.addressof(self._own)
 
     def __call__(self) -> None:
         """Run the session."""
-        if status := self._api_run(*self._arguments):
+        if self._is_flushed:
+            status = call_flushed(partial(self._api_run, *self._arguments))
+        else:
+            status = self._api_run(*self._arguments)
+        if status:
             self._require(status)
 
 
