@@ -210,7 +210,7 @@ def test_the_guest_waits_when_my_episode_has_ended_and_counts_down(opens):
     finish = page.locator(".finish")
     expect(finish).to_be_visible()
 
-    expect(finish).to_contain_text("The episode is over, points: 0: it does not count, since you")
+    expect(finish).to_contain_text("The episode is over, points: 0, which does not count")
     expect(finish).to_contain_text("The next episode begins in 1 s")
     frame = number_in(page, "#tick")  # which is shown ten times a second
     page.wait_for_timeout(300)

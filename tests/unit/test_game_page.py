@@ -168,7 +168,9 @@ def test_an_episode_that_several_have_played_counts_for_none_of_them():
 
     assert ended["news"][-1]["end"]["score"] == 5
     assert not ended["news"][-1]["isWhole"]
-    assert ended["shown"]["news"].endswith(": it does not count, since you took over on the way.")
+    assert ended["shown"]["news"].endswith(
+        ", which does not count, since you took over on the way."
+    )
     assert ended["shown"]["your last"] == ended["shown"]["your best today"] == NONE
     assert ended["shown"]["the policy here"] == NONE
 

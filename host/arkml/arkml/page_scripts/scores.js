@@ -225,5 +225,5 @@ export class ScoreBoard {
 export function endText(score, { score: value, isCut }, isWhole) {
   const how = isCut ? "Time is up" : "The episode is over";
   const text = Number.isFinite(value) ? `${how}, ${scoreText(score, value)}` : how;
-  return isWhole ? text : `${text}: it does not count, since you took over on the way`;
+  return isWhole ? text : `${text}, which does not count, since you took over on the way`;
 }
