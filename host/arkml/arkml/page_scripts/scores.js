@@ -208,8 +208,8 @@ export class ScoreBoard {
 
   /** Draw the eye to my score; it is only a color, which is no motion. */
   #flash() {
-    const colors = { backgroundColor: "var(--accent)", color: "var(--on-accent)" };
-    this.#fields.now.animate([colors, {}], FLASH);
+    const light = { backgroundColor: "color-mix(in srgb, var(--accent) 45%, transparent)" };
+    this.#fields.now.animate([light, {}], FLASH);
   }
 
   #paint(score, shown) {
