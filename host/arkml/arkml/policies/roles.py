@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate, combinations
 from typing import NamedTuple
 
@@ -81,6 +82,7 @@ def find_roles(layout: Layout, num_features: int | None = None, parts: Parts = (
     return replace(roles, observations=observations, adapted=adapted)
 
 
+@lru_cache(64)  # each guest of a fleet brings the same model
 def _found(layout: Layout, num_features: int | None) -> Roles:
     named = _named(layout)
     with_twins = _with_twins(layout, named)
