@@ -349,8 +349,9 @@ def test_the_table_has_no_rate_of_updates_that_another_training_has_made(
             {"limits": Limits(rows=9, run_seconds=None)},
             ["a.wasm", "--policy", "a.onnx", "--limit", "rows=9", "--limit", "run_seconds=none"],
         ),
+        ("a.wasm", "a.onnx", {"wasi": True}, ["a.wasm", "--policy", "a.onnx", "--wasi"]),
     ],
-    ids=["blanks", "a dash", "arguments", "limits"],
+    ids=["blanks", "a dash", "arguments", "limits", "wasi"],
 )
 def test_the_command_that_plays_a_policy_can_be_pasted(guest, policy, options, words):
     given = TrainingOptions("a.wasm", Path("out"), **options)

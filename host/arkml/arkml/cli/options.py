@@ -136,6 +136,14 @@ ModelLimits = Annotated[list[str] | None, _limits("snapshot_bytes=128MiB")]
 Wasi = Annotated[
     bool, typer.Option("--wasi", help="Grant WASI, without files.", rich_help_panel=_HOST)
 ]
+QuietWasi = Annotated[
+    bool,
+    typer.Option(
+        "--wasi",
+        help="Grant WASI, without files; what guests print is dropped.",
+        rich_help_panel=_HOST,
+    ),
+]
 Directories = Annotated[
     list[str] | None,
     typer.Option(

@@ -69,6 +69,7 @@ class RecordOptions:
     seed: options.Seed = 0
     limit: options.LimitValues = None
     imports: options.GameImports = None
+    wasi: options.QuietWasi = False
     trace: options.TraceFile = None
     output: options.OutputOptions
 
@@ -106,6 +107,7 @@ def record(options: RecordOptions) -> int:
             cmdlet=options.cmdlet,
             limits=limits,
             imports=options.imports,
+            wasi=options.wasi,
             trace=options.trace,
             progress=lambda frames, episodes: bar(frames if by_frames else episodes),
         )

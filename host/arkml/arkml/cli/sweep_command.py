@@ -133,6 +133,7 @@ def command(
     seed: options.Seed = 0,
     limit: options.LimitValues = None,
     imports: options.GameImports = None,
+    wasi: options.QuietWasi = False,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> Job:
@@ -143,7 +144,7 @@ def command(
     if eval_every is None:  # the pace of `auto` differs from trial to trial
         words.append("--eval-every=never")
     del frames, minutes, max_episode_steps, instances, cmdlet  # they are in `words`
-    del demonstrations, limit, imports, debug
+    del demonstrations, limit, imports, wasi, debug
     return partial(
         sweep,
         SweepOptions(

@@ -242,6 +242,8 @@ def command_to_play(guest: Path, policy: str, options: TrainingOptions, *, infer
         words += ["--cmdlet", options.arguments]
     if options.imports is not None:
         words += ["--imports", options.imports]
+    if options.wasi:
+        words.append("--wasi")
     for field in fields(Limits):
         value = getattr(options.limits, field.name)
         if value != field.default:

@@ -14,7 +14,7 @@ from arkml.hive.protocol.replay_messages import ReplayDocument
 from arkml.host import Host
 from arkml.limits import Limits
 from arkml.replays.documents import document_of
-from arkml.runtime.wasi.linking import WasiGrant
+from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.sessions.declarations import SpecLike
 from arkml.training.evaluation import evaluate
 from arkml.training.results import EvaluationResult
@@ -127,7 +127,7 @@ def _played(cast: Cast, trace: Path) -> None:
         seed=cast.seed,
         deterministic=cast.deterministic,
         limits=cast.limits,
-        wasi=WasiGrant(stdout=_drop, stderr=_drop),
+        wasi=QUIET_GRANT,
         trace=trace,
     ) as host:
         guest = host.load(cast.data, name=cast.name)
@@ -151,10 +151,6 @@ def _evaluated(
         deterministic=cast.deterministic,
         seed=cast.seed,
         limits=cast.limits,
+        wasi=True,
         trace=trace,
     )
-
-
-def _drop(data: bytes) -> None:
-    """Drop the output of a guest: a rehearsal says nothing."""
-    del data

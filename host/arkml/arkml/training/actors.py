@@ -311,6 +311,7 @@ class RolloutWorkers(Closing):
             limits=changed_limits(options.limits),
             budgets_every_call=options.budgets_every_call,
             imports=options.imports,
+            wasi=options.wasi,
         )
 
 

@@ -17,6 +17,7 @@ from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.runs.evaluation_guests import play_episodes
 from arkml.runtime.game_functions import Imports
+from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
@@ -40,6 +41,7 @@ def evaluate(
     cmdlet: str | None = None,
     limits: Limits | None = None,
     imports: Imports | None = None,
+    wasi: bool = False,
     trace: Trace | str | os.PathLike[str] | None = None,
 ) -> EvaluationResult:
     """
@@ -69,6 +71,8 @@ def evaluate(
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
         imports: Functions of the game that the guest imports, as in `Host`.
+        wasi: True grants the guest clocks and random numbers through WASI, and no files; what it
+            prints is dropped.
         trace: Records what enters the guest, as in `Host`.
 
     Returns:
@@ -104,6 +108,7 @@ def evaluate(
         deterministic=deterministic,
         limits=limits,
         imports=imports,
+        wasi=QUIET_GRANT if wasi else None,
         trace=trace,
     ) as host:
         compiled = compile_module(host, data, label)

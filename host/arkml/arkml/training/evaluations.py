@@ -24,6 +24,7 @@ from arkml.policies.step_limit import StepLimit
 from arkml.replays.documents import document_of
 from arkml.runs.evaluation_guests import PolicyEvaluation, Show, play_episodes
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluation_traces import TRACE_BYTES
 from arkml.training.task_runner import (
     FleetRunner,
@@ -54,6 +55,7 @@ class EvaluationTask(NamedTuple):
     ends when the chosen ones have ended, or after `frames`, such as 5,000; one of more episodes
     after as many more. An episode is cut off after `max_episode_steps`.
     `imports` is the place of functions of a game. Evaluations may be recorded if `is_traced`.
+    `wasi` grants the guest WASI without files.
     """
 
     name: str
@@ -65,6 +67,7 @@ class EvaluationTask(NamedTuple):
     max_episode_steps: int | None = None
     imports: str | None = None
     is_traced: bool = False
+    wasi: bool = False
 
     def message(self, module: bytes) -> EvaluatorMessage:
         """Return the message with which the process begins."""
@@ -203,7 +206,8 @@ def main() -> int:
     first = messages.get()
     player: EpisodePlayer | None = None
     task = EvaluationTask.of(first.values)
-    with Host(limits=task.limits, imports=task.imports) as host:
+    wasi = QUIET_GRANT if task.wasi else None
+    with Host(limits=task.limits, imports=task.imports, wasi=wasi) as host:
         while True:
             values, policy = messages.get()
             try:

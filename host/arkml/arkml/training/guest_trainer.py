@@ -41,6 +41,7 @@ from arkml.limits import Limits, Threads
 from arkml.policies.step_limit import StepLimit
 from arkml.runs.demonstrations import DemonstrationFeed
 from arkml.runs.hive_access import EMBEDDED
+from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.actors import RolloutWorkers, placement_of
 from arkml.training.loop import TrainingLoop
 from arkml.training.module_reloader import ModuleChange
@@ -131,6 +132,7 @@ def train(
     track: TrackerName | None = None,
     page: PageOption = None,
     imports: str | None = None,
+    wasi: bool = False,
     trace_every: int | None = None,
     keep_module: bool | None = None,
     notify: str | Sequence[str] | None = None,
@@ -215,6 +217,8 @@ def train(
             run of the training as soon as that is there, and is also in `TrainingProgress.page`.
         imports: The place of the functions of the game that the guest imports, as
             "mygame:functions", for this process and those of evaluations and other workers.
+        wasi: True grants the guest clocks and random numbers through WASI, and no files; what it
+            prints is dropped.
         trace_every: Records the first of so many evaluations for `replay`, in the folder `traces`
             of the directory: their files are named by the version of the policy and the mean
             return, the oldest of more than 20 files or 64 MiB go, and the best, the worst and the
@@ -283,6 +287,7 @@ def train(
         track=track,
         page=page_port(page),
         imports=imports,
+        wasi=wasi,
         trace_every=trace_every,
         keep_module=keep_module,
         notify=NotifyOptions(_several(notify), notify_command or ""),
@@ -343,6 +348,7 @@ class GuestTrainer(Closing):
                     hive=self._record.grant,
                     threads=options.threads,
                     imports=options.imports,
+                    wasi=QUIET_GRANT if options.wasi else None,
                 )
             )
             hives = hives_of(self._host)

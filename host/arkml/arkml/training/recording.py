@@ -27,6 +27,7 @@ from arkml.policies.training import Rows
 from arkml.runs.episode_recorder import EpisodeRecorder, PlayedEpisodes
 from arkml.runs.evaluation_guests import play_episodes
 from arkml.runtime.game_functions import Imports
+from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
 from arkml.training.tasks import compile_module, find_task, period_doubt
 
@@ -151,6 +152,7 @@ def record(
     cmdlet: str | None = None,
     limits: Limits | None = None,
     imports: Imports | None = None,
+    wasi: bool = False,
     trace: Trace | str | os.PathLike[str] | None = None,
     progress: RecordingProgress | None = None,
 ) -> Recording:
@@ -181,6 +183,8 @@ def record(
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
         imports: Functions of the game that the guest imports, as in `Host`.
+        wasi: True grants the guest clocks and random numbers through WASI, and no files; what it
+            prints is dropped.
         trace: Records what enters the guest, as in `Host`.
         progress: Function that is called after each frame with the number of frames and the number
             of episodes that have ended.
@@ -225,6 +229,7 @@ def record(
         deterministic=deterministic,
         limits=limits,
         imports=imports,
+        wasi=QUIET_GRANT if wasi else None,
         trace=trace,
     ) as host:
         compiled = compile_module(host, data, label)

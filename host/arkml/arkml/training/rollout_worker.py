@@ -20,6 +20,7 @@ from arkml.limits import Limits
 from arkml.policies.step_limit import StepLimit
 from arkml.runs.hive_access import HiveGrant
 from arkml.runtime.interrupts import GUARD
+from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.pacer import Pacer
 from arkml.training.task_runner import Renewal, TaskRunner, make_runner
 from arkml.training.tasks import find_task
@@ -90,7 +91,10 @@ def _work(job: WorkerJob, program: Program) -> Ending | None:
             return Ending(0, f"run {job.name!r} is over: it is {details.run.status}")
         data = module_bytes(job, client)
     limits, grant = Limits(**job.limits), _grant(job, details)  # type: ignore[arg-type]
-    with Host(seed=job.seed, limits=limits, hive=grant, threads=1, imports=job.imports) as made:
+    wasi = QUIET_GRANT if job.wasi else None
+    with Host(
+        seed=job.seed, limits=limits, hive=grant, threads=1, imports=job.imports, wasi=wasi
+    ) as made:
         module = compile_for(job, made, data)
         task = find_task(module, job.arguments, job.seed)
         budget = task.budget(is_set=job.budgets_every_call)

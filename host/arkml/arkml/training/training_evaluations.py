@@ -75,6 +75,7 @@ class TrainingEvaluations(Closing):
                 options.max_episode_steps,
                 options.imports,
                 is_traced=self._traces is not None,
+                wasi=options.wasi,
             ),
             data,
             goal=goal,

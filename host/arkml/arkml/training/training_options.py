@@ -123,6 +123,7 @@ class TrainingOptions:
         ray_address: Address of the Ray cluster; None takes one of this machine.
         track: Name of the tracker that gets the curves.
         imports: Place of the functions of the game that the guest imports.
+        wasi: True grants the guest WASI without files.
         page: Port of the page of an embedded hive, 0 for any free port, None for no page.
         watch: File of the module, which is reloaded whenever it has changed, or None.
         keep_module: True lets the hive keep a copy of the module, so that people who look at the
@@ -157,6 +158,7 @@ class TrainingOptions:
     ray_address: str | None = None
     track: TrackerName | None = None
     imports: str | None = None
+    wasi: bool = False
     page: int | None = None
     watch: Path | None = None
     trace_every: int | None = None

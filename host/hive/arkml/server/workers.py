@@ -233,6 +233,7 @@ class RunWorkers:
             worker=number,
             incarnation=place.incarnation,
             seed=environment_seed(self._run_seed, number, place.incarnation),
+            wasi=True,
         )
 
     async def _watch(self) -> None:

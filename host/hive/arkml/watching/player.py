@@ -24,7 +24,7 @@ from arkml.limits import Limits
 from arkml.runs.evaluation_guests import PolicyEvaluation
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleKind
-from arkml.runtime.wasi.linking import WasiGrant
+from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import EpisodePlayer, EvaluationTask, make_evaluating
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.tasks import compile_module, find_task
@@ -60,7 +60,7 @@ class WatchedGuest:
         """Play until the process ends. Raises ArkmlError."""
         job = self._job
         guest = job.guest
-        with Host(limits=Limits(), wasi=_wasi(), seed=job.seed, threads=1) as host:
+        with Host(limits=Limits(), wasi=QUIET_GRANT, seed=job.seed, threads=1) as host:
             compiled = _compiled(host, self._module, guest.name)
             task = find_task(compiled, guest.arguments)
             if not task.is_repeatable:
@@ -130,7 +130,7 @@ def record(job: PlayerJob, module: bytes, policy: bytes) -> ReplayReport:
         episodes=1, frames=frames_of(1), max_episode_steps=guest.max_episode_steps, is_traced=True,
     )  # fmt: skip
     with (
-        Host(limits=Limits(), wasi=_wasi(), threads=1) as host,
+        Host(limits=Limits(), wasi=QUIET_GRANT, threads=1) as host,
         tempfile.TemporaryDirectory() as folder,
     ):
         _compiled(host, module, guest.name)  # within limits; the player finds it compiled
@@ -154,15 +154,6 @@ def ending_of(error: Exception) -> WatchEnd:
     if isinstance(error, MemoryError):
         text = "it takes more memory than a player may have"
     return WatchEnd(_cut(text), calls)
-
-
-def _wasi() -> WasiGrant:
-    """Return access to clocks, random numbers and a console that nobody reads, and to no file."""
-    return WasiGrant(stdout=_drop, stderr=_drop)
-
-
-def _drop(_: bytes) -> None:
-    """Drop what a guest prints."""
 
 
 def _compiled(host: Host, module: bytes, name: str) -> CompiledModule:

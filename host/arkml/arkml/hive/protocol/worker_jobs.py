@@ -39,6 +39,7 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         limits: Fields of `arkml.Limits` that differ from their defaults, such as {"rows": 1024}.
         budgets_every_call: True lets the time limit hold for all kinds of calls.
         imports: Place of the functions of the game that the guest imports, as "mygame:functions".
+        wasi: True grants clocks, random numbers and a console that nobody reads through WASI.
 
     """
 
@@ -61,6 +62,7 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limits: dict[str, int | float | None] = field(default_factory=dict)
     budgets_every_call: bool = False
     imports: str | None = None
+    wasi: bool = False
 
     @property
     def label(self) -> str:

@@ -144,6 +144,14 @@ NO_GRANT = WasiGrant()
 """Nothing is granted."""
 
 
+def _drop(_: bytes) -> None:
+    """Drop what a guest prints."""
+
+
+QUIET_GRANT = WasiGrant(stdout=_drop, stderr=_drop)
+"""Clocks, random numbers and a console that nobody reads, and no files: for guests that play."""
+
+
 def shim_exports(linkage: Linkage) -> ShimExports:
     """Return what the shim of a guest exports: the guest's own imports, and the WASI shim's."""
     beneath = [(OURS, name) for name in (*WAITING, *VIRTUAL)] if linkage.wasi else []
