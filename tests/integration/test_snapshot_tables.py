@@ -1,6 +1,7 @@
 """States of modules whose code changes tables: the same calls go the same ways after a restore."""
 
 import random
+import re
 
 import pytest
 import wasmtime
@@ -8,7 +9,7 @@ from tests.integration.guest_text import module
 from tests.integration.snapshot_files import altered
 
 from arkml import FleetSnapshot, GuestSnapshot, Host
-from arkml.errors import GuestTrap, StateRefused
+from arkml.errors import GuestTrap, ReloadUndone, StateRefused
 from arkml.guests.reloading import Reloaded
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.table_changes import functions_of_tables
@@ -133,6 +134,34 @@ def test_a_reload_keeps_tables(host):
 
     assert guest.reload(TEXT.replace("i32.const 3)", "i32.const 33)").encode()) is Reloaded.KEPT
     assert [guest.call("call", index) for index in (0, 1, 5)] == [33, 2, 2]
+
+
+KEEPING = re.sub(r"\(drop \(table\.grow.*|\(table\.(set|init|copy) .*", "nop)", TEXT)
+KEEPING = KEEPING.replace("nop)\n      nop)", "nop)").encode()
+"""The same module, but for code that changes tables."""
+
+
+def test_changed_tables_do_not_come_along_into_code_that_keeps_tables():
+    with Host() as host:
+        guest, fleet = host.load(GUEST), host.fleet(GUEST, 2)
+        for each in (guest, fleet.guests[1]):
+            each.call("set", 0)
+
+        assert [each.reload(KEEPING) for each in (guest, fleet)] == [Reloaded.ANEW] * 2
+        assert guest.call("call", 0) == 1
+        assert list(fleet.call("call", 0).values) == [1, 1]
+
+
+def test_code_that_begins_to_change_tables_takes_a_guest_over_and_gives_it_back(host):
+    guest = host.load(KEEPING)
+    assert guest.reload(GUEST) is Reloaded.KEPT
+    guest.call("set", 0)
+    with pytest.raises(ReloadUndone):
+        guest.call("call", 3)  # within the first calls: the module before goes on
+
+    assert guest.failure is None
+    assert guest.call("call", 0) == 1
+    guest.snapshot()
 
 
 def test_a_guest_is_charged_for_tables(host):

@@ -323,8 +323,9 @@ class Guest(Sealed, Unique, Closing):
         Raises:
             GuestBusy: The guest is in a call.
             GuestFailed: The guest has failed.
-            StateRefused: The guest has what cannot be copied: futures, objects of
-                ark-ml-inference-v0, changing tables, or objects that wasmtime collects.
+            StateRefused: The guest has what cannot be copied: a model that is being loaded,
+                changing tables of other types than funcref and externref, or objects that wasmtime
+                collects.
             GuestMemoryFull: The snapshots would be over `Limits.guest_bytes` with it.
 
         """
@@ -374,10 +375,11 @@ class Guest(Sealed, Unique, Closing):
 
         The state comes along by `ark_state_persist` and `ark_state_restore` if both modules export
         them; else as it is, with its handles and sessions, if only code has changed: the same data
-        segments, globals, exports, imports and tables; else the module begins anew. If it fails in
-        one of its first 10 calls, that call raises, and the module before goes on with the state
-        that it had, or anew if it takes part in a run, which a guest that fails has left. A trace
-        is of one module: that of a guest which is recorded ends, and goes on in the next file.
+        segments, globals, exports, imports and tables, which the code still changes if it did
+        before; else the module begins anew. If it fails in one of its first 10 calls, that call
+        raises, and the module before goes on with the state that it had, or anew if it takes part
+        in a run, which a guest that fails has left. A trace is of one module: that of a guest which
+        is recorded ends, and goes on in the next file.
 
         Args:
             source: The path or the bytes of the module, or a compiled one: compiling takes time,
