@@ -14,6 +14,9 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.errors import AbiError, InvalidArguments, NotFound, StateRefused
 from arkml.guests.guest import calls_of
 from arkml.guests.snapshots import summary_of
+from arkml.sessions.futures import Future, FutureChanges
+from arkml.sessions.handles import U32_LAYOUT
+from arkml.sessions.runtimes import NETWORK, Load
 
 DOUBLE, SUM, NOISY = linear((2, 0)), adding((1, 0)), adding((1, 0), noise=True)
 WIDE = adding((1, 0), width=3)
@@ -255,6 +258,50 @@ def test_a_guest_whose_models_are_over_its_limit_is_refused(make_host):
     small = make_host(limits=Limits(snapshot_bytes=100)).load(ACTOR)
     with pytest.raises(StateRefused, match="a brain cannot be loaded again"):
         small.restore(state)
+
+
+def test_a_guest_that_fails_in_a_restore_gives_its_models_back(make_host):
+    guest, calls, runtime, brain = world(make_host())
+    loaded(calls, runtime, DOUBLE)
+    asked(calls, runtime, brain)
+    odd = of_queue(results={"odd": bytes(4)})
+    state = GuestSnapshot.load(altered(guest.snapshot(), odd))
+    for each in (guest, make_host().load(ACTOR)):
+        with pytest.raises(StateRefused, match="does not fit its model"):
+            each.restore(state)
+
+        assert each.failure is not None
+        assert calls_of(each).services.session_bytes == 0
+
+
+def test_handles_that_were_used_up_do_not_count(make_host):
+    guest = make_host(limits=Limits(handles=1)).load(ACTOR)
+    calls = brains_of(guest)
+    for _ in range(2 * U32_LAYOUT.generations + 1):
+        calls.destroy_runtime(calls.create_runtime())
+    state = guest.snapshot()
+    upcoming = calls.create_runtime()
+    guest.restore(state)
+
+    assert calls.create_runtime() == upcoming
+    with pytest.raises(StateRefused, match="a handle is used up"):
+        GuestSnapshot.load(
+            altered(state, lambda guest: guest["brains"].update(free=bytes(4)))  # the first one
+        )
+
+
+def test_a_model_counts_as_loaded_once_its_guest_can_poll_it(make_host):
+    guest, calls, runtime, _ = world(make_host())
+    load = calls.load_inference_async(runtime, SnapshotFormat.ONNX, DOUBLE)
+    state = guest.snapshot()
+    item = calls_of(guest).services.handler("ark-ml-inference-v0")._table.get(load, Load)
+    loading, item.future = item.future, Future(NETWORK, FutureChanges())
+    with pytest.raises(StateRefused, match="a brain that is being loaded: try again later"):
+        guest.snapshot()
+    guest.restore(state)  # it is loaded again
+    loading.result()
+
+    assert asked(calls, runtime, calls.poll_load_inference_async(load)) == [4]
 
 
 def test_a_state_says_which_models_it_has(make_host):

@@ -1,9 +1,12 @@
 """States of guests that wait for results of a hive, or have some that they did not take."""
 
 import gc
+from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.integration.guest_text import ACTOR
+from tests.integration.snapshot_files import altered
 
 from arkml import FleetSnapshot, GuestSnapshot, Host, Limits
 from arkml.abi.codes import ExperimentStatus
@@ -184,3 +187,63 @@ def test_a_state_that_does_not_fit_beside_its_guest_is_refused(make_host):
     future.resolve(bytes(3 << 20))
     with pytest.raises(GuestMemoryFull):
         guest.snapshot()
+
+
+def of_future(**fields):
+    return lambda guest: guest["futures"][0].update(fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (results.BYTES, b"\x82"),  # a map of two, and nothing of it
+        (results.BYTES, msgspec.msgpack.encode("text")),
+        (results.SHAPE, msgspec.msgpack.encode(ExperimentShape(-1, 2))),
+        (results.SHAPE, msgspec.msgpack.encode(ExperimentShape(1, 1 << 40))),
+        (results.EXPERIMENTS, msgspec.msgpack.encode([replace(INFO, worker_count=1 << 63)])),
+    ],
+)
+def test_a_result_that_no_hive_gave_is_refused(kind, value, make_host):
+    guest = make_host().load(ACTOR)
+    _, future = opened(guest, kind)
+    future.resolve(VALUES[kind])
+    with pytest.raises(StateRefused, match="damaged"):
+        GuestSnapshot.load(altered(guest.snapshot(), of_future(value=value)))
+
+
+def test_a_guest_that_fails_in_a_restore_gives_results_back(make_host):
+    guest = make_host().load(ACTOR)
+    for _ in range(3):
+        opened(guest)[1].resolve(bytes(1 << 20))
+    state = guest.snapshot()
+    small = make_host(limits=Limits(guest_bytes=3 << 20, memory_bytes=1 << 19)).load(ACTOR)
+    with pytest.raises(StateRefused, match=r"over Limits\.guest_bytes"):
+        small.restore(state)
+
+    assert small.failure is not None
+    assert calls_of(small).services.requests.held == 0
+
+
+def test_a_result_that_came_since_the_last_state_is_charged_with_the_next(make_host):
+    guest = make_host().load(ACTOR)
+    _, future = opened(guest)
+    first = guest.snapshot()
+    future.resolve(bytes(1 << 20))
+    before = guest.account.snapshot_bytes
+    second = guest.snapshot()
+
+    assert guest.account.snapshot_bytes - before > 1 << 20
+    assert first is not second
+
+
+def test_sessions_futures_and_brains_of_a_state_share_one_limit(make_host):
+    guest = make_host().load(ACTOR)
+    brains = calls_of(guest).services.handler("ark-ml-inference-v0")
+    for _ in range(2):
+        opened(guest)
+        brains.create_runtime()
+    state = guest.snapshot()
+    few = make_host(limits=Limits(handles=3)).load(ACTOR)
+    with pytest.raises(StateRefused, match=r"has 4 handles, over the limit of 3"):
+        few.restore(state)
+    assert few.failure is None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Literal, NamedTuple
@@ -35,7 +36,7 @@ from arkml.sessions import results
 from arkml.sessions.brains import BrainQueue, SavedSubmission
 from arkml.sessions.futures import Future, FutureChanges, ResultType
 from arkml.sessions.guest_run import ExperimentInfo, ExperimentShape, Metric
-from arkml.sessions.handles import SavedHandles
+from arkml.sessions.handles import U32_LAYOUT, U64_LAYOUT, HandleLayout, SavedHandles
 from arkml.sessions.saved_brains import SavedBrain, SavedBrains, SavedFailure, SavedRuntime
 from arkml.sessions.saved_sessions import SavedFuture, SavedServices, SavedSession, lost
 from arkml.sessions.session import Origin
@@ -48,6 +49,7 @@ _MOST_GUESTS = 1 << 20
 _LEVEL = 1  # of compression: memories are large, and mostly zeros
 _MOST_TEXT = 1_024  # characters of the id of a run
 _MOST_TABLES = 1_000  # of a guest, the limits allow fewer
+_MOST_SLOTS = U32_LAYOUT.slots  # of handles, the limits allow fewer
 _MOST_KEYS = 1 << 31  # of a guest: those of the next guest begin 1 << 32 later
 
 _Count = Annotated[int, Meta(ge=0, lt=1 << 32)]
@@ -170,19 +172,22 @@ class StateBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 _Opened = tuple[Snapshot, SnapshotFormat]
 
-_RESULTS: dict[str, tuple[ResultType[Any], Any]] = {
-    each.name: (each, kind)
-    for each, kind in (
-        (results.BOOL, bool),
-        (results.BYTES, bytes),
-        (results.TEXT, str),
-        (results.SHAPE, ExperimentShape),
-        (results.EXPERIMENTS, list[ExperimentInfo]),
-        (results.METRICS_V1, list[Metric]),
-        (results.METRICS_V3, list[Metric]),
+_RESULTS: dict[str, tuple[ResultType[Any], Any, Callable[[Any], object]]] = {
+    each.name: (each, kind, encoded)
+    for each, kind, encoded in (
+        (results.BOOL, bool, bool),
+        (results.BYTES, bytes, bytes),
+        (results.TEXT, str, str),
+        (results.SHAPE, ExperimentShape, results.shape_bytes),
+        (results.EXPERIMENTS, list[ExperimentInfo], results.experiment_bytes),
+        (results.METRICS_V1, list[Metric], list),
+        (results.METRICS_V3, list[Metric], list),
     )
 }
-"""The types of futures that files have, and the Python types of their results, by name."""
+"""
+The types of futures that files have, by name, with the Python types of their results, and what
+raises an error for a result that has no place in a guest's memory.
+"""
 
 
 class StateFile(NamedTuple):
@@ -298,7 +303,7 @@ def states_in(body: StateBody, label: str) -> list[InstanceState | None]:
             None if guest is None else _unpacked(guest, body.globals, models)
             for guest in body.guests
         ]
-    except (ValueError, IndexError, KeyError) as error:
+    except (ValueError, IndexError, KeyError, msgspec.MsgspecError, struct.error) as error:
         raise StateRefused(f"{label} is damaged: {error}") from error
 
 
@@ -400,7 +405,7 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
     """Return a state. Raises ValueError and IndexError for one that contradicts itself."""
     futures = tuple(map(_unpacked_future, guest.futures))
     used = [*(one.index for one in guest.sessions), *(one.index for one in futures)]
-    handles = _unpacked_handles(guest.handles, used)
+    handles = _unpacked_handles(guest.handles, used, U64_LAYOUT)
     if any(others.width for one in guest.sessions for others in one.others.values()):
         raise ValueError("agents of rows with actions of the guest remember something")
     keyed = [*(one.key for one in guest.sessions), *(one.key for one in guest.models)]
@@ -430,10 +435,12 @@ def _unpacked(guest: _Guest, kinds: Sequence[str], models: Sequence[_Opened]) ->
 
 
 def _unpacked_future(one: _Future) -> SavedFuture:
-    type_, kind = _RESULTS[one.type]
+    type_, kind, encoded = _RESULTS[one.type]
     future = Future(type_, FutureChanges())
     if one.value is not None:
-        future.resolve(msgspec.msgpack.decode(one.value, type=kind))
+        value = msgspec.msgpack.decode(one.value, type=kind)
+        encoded(value)
+        future.resolve(value)
     else:
         future.fail(lost(type_) if one.error is None else _unpacked_error(one.error))
     return SavedFuture(one.index, future)
@@ -451,7 +458,7 @@ def _unpacked_brains(guest: _Guest, models: Sequence[_Opened]) -> SavedBrains:
         guest.runtimes, guest.models, guest.failures
     )  # fmt: skip
     brains = SavedBrains(
-        _unpacked_handles(guest.brains, [one.index for each in lists for one in each]),
+        _unpacked_handles(guest.brains, [one.index for each in lists for one in each], U32_LAYOUT),
         tuple(SavedRuntime(one.index, tuple(one.brains)) for one in guest.runtimes),
         tuple(
             SavedBrain(
@@ -500,15 +507,19 @@ def _unpacked_queue(queue: _Queue) -> BrainQueue:
     )
 
 
-def _unpacked_handles(handles: _Handles, used: Sequence[int]) -> SavedHandles:
+def _unpacked_handles(handles: _Handles, used: Sequence[int], layout: HandleLayout) -> SavedHandles:
     """Return a handle table with objects in the slots `used`. Raises ValueError."""
+    if len(handles.generations) > _MOST_SLOTS * 8:
+        raise ValueError("there are more handles than a guest may have")
     generations = np.frombuffer(handles.generations, "<u8").tolist()
     free = np.frombuffer(handles.free, "<u4").tolist()
     slots = {*used, *free}
     if len(slots) < len(used) + len(free):
         raise ValueError("two objects have one handle")
-    if max(slots, default=-1) >= len(generations) or max(generations, default=0) > 1 << 32:
+    if max(slots, default=-1) >= len(generations):
         raise ValueError("a handle lies outside of its table")
+    if any(generations[index] >= layout.generations for index in slots):
+        raise ValueError("a handle is used up")
     return SavedHandles(tuple(generations), tuple(free))
 
 

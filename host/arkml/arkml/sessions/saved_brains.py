@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -139,7 +139,7 @@ def save_brains(guest: GuestState) -> SavedBrains:
                 runtimes.append(SavedRuntime(index, tuple(item.brains)))
             case Brain():
                 brains.append(_saved(guest, index, item, item.save()))
-            case Load(demand=BrainDemand()):
+            case Load(demand=BrainDemand()) if item.future.is_ready:
                 brains.append(_saved(guest, index, item, None))
             case _:
                 failures.append(SavedFailure(index, item.runtime, _error_of(guest, item)))
@@ -161,11 +161,7 @@ def load_brains(guest: GuestState, saved: SavedBrains) -> None:
     or has no room; the guest then has some of them.
     """
     kept = {one.index: _found(guest, saved, one) for one in saved.brains}
-    for item in guest.brains.items():
-        if isinstance(item, Brain) and item not in kept.values():
-            item.close()
-        elif isinstance(item, Load) and item not in kept.values():
-            item.lease.release()
+    _free(item for item in guest.brains.items() if item not in kept.values())
     items: dict[int, Any] = {one.index: Runtime() for one in saved.runtimes}
     try:
         for one in saved.brains:
@@ -175,10 +171,23 @@ def load_brains(guest: GuestState, saved: SavedBrains) -> None:
         for failure in saved.failures:
             items[failure.index] = _failed(guest, failure)
         _join(saved, items)
-    except AbiError as error:
-        raise StateRefused(f"{guest.name}: a brain cannot be loaded again: {error}") from error
+    except BaseException as error:
+        _free({**kept, **items}.values())
+        items.clear()
+        if isinstance(error, AbiError):
+            raise StateRefused(f"{guest.name}: a brain cannot be loaded again: {error}") from error
+        raise
     finally:
         guest.brains.load(saved.handles, items)
+
+
+def _free(items: Iterable[Any]) -> None:
+    """Give back what models take that a guest has no longer."""
+    for item in items:
+        if isinstance(item, Brain):
+            item.close()
+        elif isinstance(item, Load):
+            item.lease.release()
 
 
 def _saved(
@@ -213,6 +222,8 @@ def _found(guest: GuestState, saved: SavedBrains, one: SavedBrain) -> Brain | Lo
     demand, (snapshot, snapshot_format) = item.demand, one.opened_with
     if demand is None or demand.key != guest.keys.first + one.key:
         return None
+    if isinstance(item, Load) and not item.future.is_ready:
+        return None  # its network comes last
     same = demand.snapshot.digest == snapshot.digest and demand.format == snapshot_format
     return item if same else None
 

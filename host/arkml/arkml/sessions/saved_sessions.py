@@ -110,8 +110,14 @@ class SavedServices:
 
     @cached_property
     def is_fleeting(self) -> bool:
-        """Whether it has what changes without a new revision of the guest: agents, or brains."""
-        return bool(self.brains.brains) or any(one.agents is not None for one in self.sessions)
+        """
+        Whether it has what changes without a new revision of the guest.
+
+        That is brains, agents, and the bytes of results that are still to come.
+        """
+        is_pending = any(not one.future.is_ready for one in self.futures)
+        has_agents = any(one.agents is not None for one in self.sessions)
+        return bool(self.brains.brains) or has_agents or is_pending
 
     @cached_property
     def has_runs(self) -> bool:
@@ -154,10 +160,12 @@ def require_loadable(guest: GuestState, saved: SavedServices) -> None:
     """
     if _unchanged(guest) is saved:
         return
-    slots = max(len(saved.handles.generations), len(saved.brains.handles.generations))
-    if slots > guest.limits.handles:
+    brains = len(saved.brains)
+    usable = brains + len(saved.brains.handles.free)  # of slots, the others are used up
+    objects = len(saved.sessions) + len(saved.futures) + brains
+    if (handles := max(objects, usable, len(saved.handles.generations))) > guest.limits.handles:
         raise StateRefused(
-            f"{guest.name}: the state has {slots:,} handles, over the limit of"
+            f"{guest.name}: the state has {handles:,} handles, over the limit of"
             f" {guest.limits.handles:,} (Limits.handles)"
         )
     if (futures := len(saved.futures)) > guest.limits.futures:
@@ -201,11 +209,13 @@ def load_services(guest: GuestState, saved: SavedServices) -> bool:
     for handle, item in guest.handles:
         if isinstance(item, Session) and sessions.get(guest.handles.index(handle)) is not item:
             item.close()
-    for each in saved.futures:
-        if each.index not in futures:
-            futures[each.index] = _again(guest, each.future)
-    guest.handles.load(saved.handles, {**futures, **sessions})
-    guest.futures.recount()
+    try:
+        for each in saved.futures:
+            if each.index not in futures:
+                futures[each.index] = _again(guest, each.future)
+    finally:  # a guest that fails now gives back what it got
+        guest.handles.load(saved.handles, {**futures, **sessions})
+        guest.futures.recount()
     for one in saved.sessions:
         if one.index not in sessions:
             sessions[one.index] = _opened(guest, saved.handles, one)
