@@ -240,12 +240,12 @@ def test_a_chart_has_a_line_where_the_module_of_the_guest_has_changed():
         ("changes", [run("a", started_at=50)], points, {"a": events}, {"x": "age"}),
     )
 
-    assert by_rows == [{"x": 20, "color": "rgb(1, 2, 3)", "text": "module"}]
+    assert by_rows == [{"x": 25, "color": "rgb(1, 2, 3)", "text": "module"}]
     assert [one["x"] for one in by_updates] == [7]
     assert [one["x"] for one in by_age] == [2e-7]
 
 
-def test_versions_lie_at_the_points_before_them_and_the_first_ones_at_the_first():
+def test_versions_lie_between_the_points_beside_them_and_the_first_ones_at_the_first():
     points = {"m": [[10, 1.0, 100], [20, 2.0, 200]], "train/n_updates": [[5, 3, 90], [25, 7, 210]]}
     versions = [{"version": 1, "at": 50}, {"version": 2, "at": 150}, {"version": 9, "at": 250}]
     by_rows, by_updates, without = all_asked(
@@ -254,7 +254,7 @@ def test_versions_lie_at_the_points_before_them_and_the_first_ones_at_the_first(
         ("versions", run("a"), {}, versions, {}),
     )
 
-    assert [(one["version"], one["x"]) for one in by_rows] == [(1, 10), (2, 10), (9, 20)]
+    assert [(one["version"], one["x"]) for one in by_rows] == [(1, 10), (2, 15), (9, 20)]
     assert [one["x"] for one in by_updates] == pytest.approx([10 / 3, 5, 7])
     assert without == []
 

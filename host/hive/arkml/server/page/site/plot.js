@@ -180,9 +180,11 @@ export class Plot {
     return one !== undefined;
   }
 
+  /** Return the version that is nearest to a place, of several there the newest. */
   #versionAt(place) {
     const { versions } = this.layout;
-    return versions[nearest(versions.map(({ x }) => x), place)];
+    const { x: found } = versions[nearest(versions.map(({ x }) => x), place)] ?? {};
+    return versions.findLast(({ x }) => x === found);
   }
 
   #zoom(factor, place) {

@@ -95,12 +95,15 @@ export function versionsIn(spec, run, versions, points, view) {
   });
 }
 
-/** Return where a time lies on the axis: at the last point before it; undefined before the first. */
+/** Return where a time lies on the axis: between the points beside it; undefined before the first. */
 function placeOf(run, curve, at, points, view) {
-  const before = curve.findLast((point) => point[2] <= at);
-  if (!before) return undefined;
+  const index = curve.findLastIndex((point) => point[2] <= at);
+  if (index < 0) return undefined;
+  const [before, after] = [curve[index], curve[index + 1] ?? curve[index]];
+  const part = after === before ? 0 : (at - before[2]) / (after[2] - before[2]);
+  const rows = before[0] + part * (after[0] - before[0]);
   const updates = needsUpdates(view) ? points(run.id, UPDATES) : [];
-  return onAxis([[before[0], 0, at]], view.x, { updates, started: run.started_at }).xs[0];
+  return onAxis([[rows, 0, at]], view.x, { updates, started: run.started_at }).xs[0];
 }
 
 function curveOf(run, name, points, view) {
