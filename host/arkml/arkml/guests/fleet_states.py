@@ -55,9 +55,11 @@ class FleetStates:
             instance.require_whole()
         copies = MemoryCopies(list(zip(found.wasm.bases, found.wasm.sizes(), strict=True)))
         tables, services = found.wasm.read_tables(), self._services(found)
-        for index, (instance, size) in enumerate(zip(found.instances, copies.sizes, strict=True)):
-            others = services[index].nbytes + (sum(map(len, tables[index])) if tables else 0)
-            instance.require_snapshot(size + others)
+        sizes = [size + each.nbytes for size, each in zip(copies.sizes, services, strict=True)]
+        for index, elements in enumerate(tables):
+            sizes[index] += sum(map(len, elements))
+        for instance, size in zip(found.instances, sizes, strict=True):
+            instance.require_snapshot(size)
         waiting = self._queues_of(found).waiting()
         return StateColumns(
             copies.made(),
@@ -90,9 +92,9 @@ class FleetStates:
         services: Sequence[SavedServices | None] = columns.services
         if self._has(found, columns.services):
             services = [None] * len(columns)
+        sizes, tables = columns.memories.sizes, columns.tables or [()] * len(columns)
         for instance, index in zip(found.instances, indices, strict=True):
-            size, tables = columns.memories.sizes[index], columns.tables_of(index)
-            instance.require_loadable(size, tables, services[index])
+            instance.require_loadable(sizes[index], tables[index], services[index])
 
     def load(self, guests: Sequence[Guest], columns: StateColumns) -> list[StateRefused]:
         """

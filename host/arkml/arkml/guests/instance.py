@@ -519,7 +519,8 @@ class Instance(Unique):
         """
         self.require_savable()
         services = self.services.save()
-        admit = self._admitting(services.nbytes) if is_charged else _any_size
+        others, require = services.nbytes, self.require_snapshot
+        admit = (lambda size: require(size + others)) if is_charged else _any_size
         return InstanceState(
             self._sandbox.saved(admit),
             services,
@@ -527,10 +528,6 @@ class Instance(Unique):
             self.save_compiler(),
             startup,
         )
-
-    def _admitting(self, others: int) -> Callable[[int], None]:
-        """Return `require_snapshot` for the bytes of a memory beside others."""
-        return lambda size: self.require_snapshot(size + others)
 
     def save_rows(self) -> dict[int, SavedRows]:
         """Return the rows that wait for a submit, by the index of their session's record."""
@@ -558,7 +555,8 @@ class Instance(Unique):
                 f"{self.name}: the state has {size:,} bytes of memory, and the limits allow"
                 f" {self.most_memory:,}"
             )
-        require_tables(tables, self.module.state, self.module.table_share)
+        if tables or self.module.state.tables:
+            require_tables(tables, self.module.state, self.module.table_share)
         if services is not None:
             self.services.require_loadable(services)
 
@@ -583,10 +581,12 @@ class Instance(Unique):
 
         Raises StateRefused if the instance runs into a limit; it then has a part of the state.
         """
-        self.begin_load(len(state.wasm.memory), state.wasm.tables, state.services)
-        state.wasm.memory.load(self._sandbox.base)
-        self._sandbox.write_globals(state.wasm.globals)
-        self._sandbox.write_tables(state.wasm.tables)
+        memory, values, tables = state.wasm
+        self.begin_load(len(memory), tables, state.services)
+        memory.load(self._sandbox.base)
+        self._sandbox.write_globals(values)
+        if tables:
+            self._sandbox.write_tables(tables)
         self.fiber.call_guard.lost += 1  # addresses that a fleet knows may be others now
         self.end_load(state.rows, state.compiler)
 

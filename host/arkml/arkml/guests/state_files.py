@@ -516,9 +516,10 @@ def _unpacked_handles(handles: _Handles, used: Sequence[int], layout: HandleLayo
     slots = {*used, *free}
     if len(slots) < len(used) + len(free):
         raise ValueError("two objects have one handle")
-    if max(slots, default=-1) >= len(generations):
+    most = layout.generations  # a slot that has as many is used up
+    if max(slots, default=-1) >= len(generations) or max(generations, default=0) > most:
         raise ValueError("a handle lies outside of its table")
-    if any(generations[index] >= layout.generations for index in slots):
+    if any(generations[index] == most for index in slots):
         raise ValueError("a handle is used up")
     return SavedHandles(tuple(generations), tuple(free))
 

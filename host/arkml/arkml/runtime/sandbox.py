@@ -93,7 +93,8 @@ class WasmState(NamedTuple):
     @property
     def nbytes(self) -> int:
         """The bytes that the copy takes."""
-        return self.memory.nbytes + len(self.globals) + sum(map(len, self.tables))
+        size = self.memory.nbytes + len(self.globals)
+        return size + sum(map(len, self.tables)) if self.tables else size
 
 
 class Sandbox:
@@ -258,7 +259,9 @@ class Sandbox:
         """
         memory = self._native_memory
         place = memory.base, memory.pages() * PAGE
-        tables = self.read_tables()
+        if not self.program.state.tables:
+            return WasmState(SavedMemory.of(place, admit), self.read_globals())
+        tables = self._tables.read()
         others = sum(map(len, tables))
         copy = SavedMemory.of(place, lambda size: admit(size + others))
         return WasmState(copy, self.read_globals(), tables)
@@ -268,7 +271,8 @@ class Sandbox:
         self.fit(len(state.memory), state.tables)
         state.memory.load(self.base)
         self.write_globals(state.globals)
-        self.write_tables(state.tables)
+        if state.tables:
+            self.write_tables(state.tables)
 
     def fit(self, size: int, tables: SavedTables) -> None:
         """
@@ -288,13 +292,12 @@ class Sandbox:
                 raise TableLimitExceeded(f"{self.program.name}: {error}") from None
 
     def read_tables(self) -> SavedTables:
-        """Return the elements of tables that can change. Raises StateRefused."""
-        return self._tables.read() if self.program.state.tables else ()
+        """Return the elements of tables, which can change. Raises StateRefused."""
+        return self._tables.read()
 
     def write_tables(self, tables: SavedTables) -> None:
-        """Set the elements of tables that can change, to the result of `read_tables`."""
-        if tables:
-            self._tables.write(tables)
+        """Set the elements of tables, which can change, to the result of `read_tables`."""
+        self._tables.write(tables)
 
     def read_globals(self) -> bytes:
         """Return the values of the globals that can change."""

@@ -75,8 +75,9 @@ class Sandboxes:
 
     def read_tables(self) -> list[SavedTables]:
         """Return the elements of tables that can change, empty if there are none."""
-        tables = [each.read_tables() for each in self._sandboxes]
-        return tables if any(tables) else []
+        if not any(each.program.state.tables for each in self._sandboxes[:1]):
+            return []
+        return [each.read_tables() for each in self._sandboxes]
 
     def write_tables(self, tables: Sequence[SavedTables]) -> None:
         """Set the elements of tables that can change, to a result of `read_tables`."""
