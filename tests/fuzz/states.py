@@ -104,13 +104,15 @@ def states() -> Iterator[Callable[[Case], None]]:
         module = host.compile(GUEST)
 
         def check(case: Case) -> None:
-            with suppress(StateRefused):
+            try:
                 state = GuestSnapshot.load(_forged(case), most_bytes=_MOST)
-                with host.load(module) as guest, host.fleet(module, 2) as fleet:
-                    _fill(guest)
-                    _take(guest, guest, state)
-                    _take(fleet, fleet.guests[1], state)
-                    _end(guest)
+            except StateRefused:
+                return
+            with host.load(module) as guest, host.fleet(module, 2) as fleet:
+                _fill(guest)
+                _take(guest, guest, state)
+                _take(fleet, fleet.guests[1], state)
+                _end(guest)
 
         yield check
 
@@ -122,6 +124,8 @@ def _take(subject: Guest | Fleet, guest: Guest, state: GuestSnapshot) -> None:
     except StateRefused:
         if guest.failure is None:
             assert bytes(guest.snapshot()) == before
+        else:
+            _require_free(guest)
         return
     whole = guest.snapshot()
     subject.restore(GuestSnapshot.load(bytes(whole)))
@@ -136,8 +140,12 @@ def _end(guest: Guest) -> None:
     """Drop all that a guest has: nothing is charged for it any longer."""
     if guest.failure is None:
         guest.restore(_empty())
-        services = calls_of(guest).services
-        assert services.session_bytes == services.requests.held == 0
+    _require_free(guest)
+
+
+def _require_free(guest: Guest) -> None:
+    services = calls_of(guest).services
+    assert services.session_bytes == services.requests.held == 0
 
 
 def _acts(subject: Guest | Fleet, guest: Guest) -> Iterator[object]:
