@@ -274,6 +274,33 @@ def test_a_guest_that_fails_in_a_restore_gives_its_models_back(make_host):
         assert calls_of(each).services.session_bytes == 0
 
 
+def test_a_fault_that_was_raised_keeps_no_guest_beside_its_state(make_host):
+    guest, calls, runtime, brain = world(make_host())
+    calls.begin_infer_submission(runtime, brain, 9)
+    calls.submit_inference_item(runtime, brain, "odd", np.float32((3, 0)))
+    state = guest.snapshot()
+    copy = make_host().load(ACTOR)
+    copy.restore(state)
+    seen = []
+    for each in (guest, copy):
+        with pytest.raises(InvalidArguments) as refused:
+            brains_of(each).end_infer_submission(runtime, brain)
+        seen.append(refused.value)
+    begun = state.state.services.brains.brains[0].queue.begun
+
+    assert [str(error) for error in seen] == [str(begun.fault)] * 2
+    assert begun.fault.__traceback__ is None
+
+
+def test_a_brain_takes_no_more_observations_than_a_guest_may_give(make_host):
+    guest, calls, runtime, brain = world(make_host())
+    for agent in range(3):
+        submit(calls, runtime, brain, agent, 1, 0)
+    few = make_host(limits=Limits(rows=2)).load(ACTOR)
+    with pytest.raises(StateRefused, match="3 agents are queued for one brain"):
+        few.restore(GuestSnapshot.load(bytes(guest.snapshot())))
+
+
 def test_handles_that_were_used_up_do_not_count(make_host):
     guest = make_host(limits=Limits(handles=1)).load(ACTOR)
     calls = brains_of(guest)

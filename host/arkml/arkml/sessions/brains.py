@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from itertools import accumulate, pairwise, starmap
 from typing import NamedTuple, Self
 
@@ -125,13 +126,14 @@ class Submission:
         """Return a saved one, of a brain with these inputs."""
         made = cls(saved.agent, places)
         made.row = None if saved.row is None else saved.row.copy()
-        made.fault, made._given = saved.fault, {*saved.given}
+        made.fault, made._given = copy(saved.fault), {*saved.given}
         return made
 
     def save(self) -> SavedSubmission:
         """Return a copy."""
         row = None if self.row is None else self.row.copy()
-        return SavedSubmission(self.agent, row, tuple(sorted(self._given)), self.fault)
+        fault = copy(self.fault)  # raised, it refers to frames, and so to the guest
+        return SavedSubmission(self.agent, row, tuple(sorted(self._given)), fault)
 
     def add(self, name: str, floats: Floats) -> None:
         """Keep one input: float32, [width]. `complete` raises any fault in it."""
@@ -321,6 +323,8 @@ class Brain:
             fits &= len(begun.row) == self._width and {*begun.given} <= {*self._places_of_inputs}
         if not fits or rows.shape[1] != self._width:
             raise StateRefused("what a brain of the state has does not fit its model")
+        if len(queued) > self._rows:
+            raise TooManyRows(f"{len(queued)} agents are queued for one brain")
         if begun is not None:
             if begun.row is not None:
                 self._memory.take_observations(self._row_bytes)
