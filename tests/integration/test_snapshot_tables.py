@@ -8,8 +8,8 @@ import wasmtime
 from tests.integration.guest_text import module
 from tests.integration.snapshot_files import altered
 
-from arkml import FleetSnapshot, GuestSnapshot, Host
-from arkml.errors import GuestTrap, ReloadUndone, StateRefused
+from arkml import FleetSnapshot, GuestSnapshot, Host, Limits
+from arkml.errors import GuestMemoryFull, GuestTrap, ReloadUndone, StateRefused
 from arkml.guests.reloading import Reloaded
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.table_changes import functions_of_tables
@@ -175,6 +175,16 @@ def test_a_guest_is_charged_for_tables(host):
     assert large.nbytes == small.nbytes  # of memories
 
 
+def test_tables_that_do_not_fit_beside_their_guest_are_refused(make_host):
+    limits = Limits(guest_bytes=200_000, memory_bytes=100_000)
+    fleet = make_host(limits=limits).fleet(TEXT.replace("4 40 funcref", "4 funcref").encode(), 2)
+    fleet.snapshot()
+    fleet.guests[1].call("grow", 40_000)
+    for each in (fleet, fleet.guests[1]):
+        with pytest.raises(GuestMemoryFull):
+            each.snapshot()
+
+
 def with_tables(tables):
     return lambda guest: guest.update(tables=tables)
 
@@ -187,6 +197,7 @@ NULLS = b"\xff" * 16
     [
         ([], "the state has 0 tables that change, the module 3"),
         ([NULLS, NULLS[:8], NULLS[:3]], "a table of 0 elements, and the module takes 1 to"),
+        ([NULLS, NULLS[:8], NULLS[:7]], "a table of 1 elements, and the module takes 1 to"),
         ([NULLS, NULLS[:4], NULLS[:4]], "a table of 1 elements, and the module takes 2 to"),
         ([NULLS * 11, NULLS[:8], NULLS[:4]], "a table of 44 elements, .* takes 4 to 40"),
         ([b"\x63\0\0\0" * 4, NULLS[:8], NULLS[:4]], "the state has function 99 in a table"),
