@@ -153,7 +153,7 @@ def _acts(subject: Guest | Fleet, guest: Guest) -> Iterator[object]:
     yield from _answers(guest)
     for call in (
         ("turn",), ("push", 1, 7, 1.0, 1), ("note", 9), ("submit", 1, 1, 1), ("submit", 0, 3, 1),
-        ("init", 1), ("enlarge", 2), ("jump", 0), ("jump", 2), ("open", 5, 1),
+        ("init", 1), ("enlarge", 2), ("jump", 0), ("jump", 1), ("open", 5, 1),
     ):  # fmt: skip
         if guest.failure is not None:
             return
