@@ -47,6 +47,7 @@ def pytest_configure(config):
         settings.load_profile("arkml")
     children.take_signals()
     os.environ[AUDIT] = "1"
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # of PyTorch's threads, which else wait by spinning
     if not hasattr(config, "workerinput"):
         directory = tempfile.TemporaryDirectory(prefix="arkml-tests-")
         config.add_cleanup(directory.cleanup)
