@@ -566,7 +566,7 @@ static const struct arkml_answer *answer_of(const struct arkml_single *single) {
 
 static bool has_run_bound(const struct arkml_bound *bound) {
 #ifdef __x86_64__
-    uint32_t before = _mm_getcsr();
+    uint32_t before = bound->is_flushed ? _mm_getcsr() : 0;
     if (bound->is_flushed) _mm_setcsr(before | TO_ZERO);
 #endif
     void *status = bound->run(bound->session, bound->options, bound->binding);
