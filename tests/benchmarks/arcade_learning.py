@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -27,6 +28,8 @@ from tools.arcade.__main__ import BUILT
 
 from arkml.base.native_imports import import_onnxruntime
 from arkml.envs.gymnasium_vector import GuestVectorEnv
+
+_OTHERS = frozenset(("action_masks", "epsilon", "h_in"))  # inputs that are no observations
 
 EPISODES = 256
 """Episodes of a rating, one of each agent."""
@@ -91,18 +94,18 @@ def rate(name: str, policy: Path, episodes: int = EPISODES) -> float:
     """Return the mean score of the first episode of each agent, by a policy without noise."""
     runtime = import_onnxruntime()
     session = runtime.InferenceSession(policy.read_bytes(), providers=["CPUExecutionProvider"])
-    inputs = {one.name: one.shape[1] for one in session.get_inputs()}
+    inputs = {one.name: tuple(one.shape[1:]) for one in session.get_inputs()}
     outputs = ["actions", "h_out"][: 1 + ("h_in" in inputs)]
     scores: dict[int, float] = {}
     path, field = BUILT / f"{name}.wasm", GOALS[name].score
     with GuestVectorEnv(path, configure=(episodes, 99)) as envs:
         observations, _ = envs.reset()
-        memories = np.zeros((episodes, inputs.get("h_in", 0)), np.float32)
+        memories = np.zeros((episodes, *inputs.get("h_in", (0,))), np.float32)
         while len(scores) < episodes:
             given = {
-                name: np.zeros((episodes, width), np.float32) for name, width in inputs.items()
+                name: np.zeros((episodes, *shape), np.float32) for name, shape in inputs.items()
             }
-            given["observations"] = _flat(observations, episodes)
+            given |= _parts(inputs, _flat(observations, episodes))
             if "action_masks" in given:
                 given["action_masks"][:] = envs.action_masks()
             if "h_in" in inputs:
@@ -118,6 +121,17 @@ def rate(name: str, policy: Path, episodes: int = EPISODES) -> float:
 def _flat(observations: Any, count: int) -> Numbers:
     parts = observations.values() if isinstance(observations, dict) else [observations]
     return np.concatenate([np.reshape(part, (count, -1)) for part in parts], 1).astype(np.float32)
+
+
+def _parts(inputs: Mapping[str, tuple[int, ...]], rows: Numbers) -> dict[str, Numbers]:
+    """Return what a policy sees of rows: `observations`, or the parts that it has as inputs."""
+    shapes = {name: shape for name, shape in inputs.items() if name not in _OTHERS}
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    columns = np.split(rows, ends[:-1], axis=1)
+    return {
+        name: part.reshape(-1, *shape)
+        for (name, shape), part in zip(shapes.items(), columns, strict=True)
+    }
 
 
 def _actions(envs: GuestVectorEnv, answers: Numbers) -> Numbers:
