@@ -23,11 +23,11 @@ def played_return(path, module, rows, instances=1, **settings):
 
 
 def test_tiles_are_sorted_as_entities_and_not_as_plain_numbers(tmp_path):
-    """0.73 to 0.96 and 0.06 were measured, and 0.99 and 0.09 after 1,000,000 rows."""
+    """0.97 and 0.06 were measured, and 0.95 by two other seeds after 400,000 rows."""
     seen = played_return(tmp_path / "seen", "c_sorter.wasm", 500_000, 4)
     flat = played_return(tmp_path / "flat", "c_sorter_flat.wasm", 500_000, 4)
 
-    assert seen >= 0.6
+    assert seen >= 0.9
     assert flat <= 0.3
 
 
