@@ -265,6 +265,14 @@ def test_the_failures_of_many_requests_are_told_at_the_rate_of_the_guest(guest, 
     assert caplog.messages.count("the hive is gone") == 1_000
 
 
+def test_a_guest_that_is_closed_says_nothing_of_its_requests(guest, caplog):
+    guest.v2.connect_to_experiment("", 0, "run")
+    guest.services.close()
+    guest.hive.asked.pop().set_exception(Unavailable("the client of the hive is closed"))
+
+    assert caplog.messages == []
+
+
 # The line before the threads
 
 

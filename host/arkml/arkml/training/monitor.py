@@ -179,11 +179,14 @@ class RunMonitor(Closing):
 
     def close(self) -> None:
         """End the thread, which reports evaluations that are new. Safe to call twice."""
-        self._is_closed = True
+        was_closed, self._is_closed = self._is_closed, True
         self._due.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_ENDING)
         self._note_run()
+        if self._hives.started and not was_closed:
+            with suppress(HiveError, TimeoutError, CancelledError):  # it is told for people
+                self._tell_frames(*self._hives.started[0], _ENDING)
 
     def _run(self) -> None:
         while not self._is_closed:
@@ -267,9 +270,7 @@ class RunMonitor(Closing):
 
     def _ask(self, client: HiveClient, run: RunInfo) -> None:
         """Fetch the state of the run. Raises HiveError, TimeoutError and CancelledError."""
-        if self._hives.goal is not None and self._hives.goal.frames:
-            with suppress(HiveRefused):  # a hive of before, or that of a colleague whose run it is
-                client.note_frames(run.id, self.frames).result(_ANSWERED_WITHIN)
+        self._tell_frames(client, run, _ANSWERED_WITHIN)
         info = client.run(run.id).result(_ANSWERED_WITHIN)
         if self.info is None:  # the points of earlier trainings, if it is resumed
             for name, curve in self.curves.items():
@@ -285,6 +286,12 @@ class RunMonitor(Closing):
                 self.curves[name][step] = value
         with suppress(HiveRefused):  # a hive that tells no events to those that train
             self.hear()
+
+    def _tell_frames(self, client: HiveClient, run: RunInfo, within: float) -> None:
+        """Tell the hive the frames so far, if they are a goal. Raises HiveError and others."""
+        if self._hives.goal is not None and self._hives.goal.frames:
+            with suppress(HiveRefused):  # a hive of before, or that of a colleague whose run it is
+                client.note_frames(run.id, self.frames).result(within)
 
     def hear(self) -> None:
         """Fetch the notices of the hive that are new. Raises HiveError, TimeoutError and others."""
