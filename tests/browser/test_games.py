@@ -335,7 +335,7 @@ def test_people_in_a_trial_see_the_goal_the_scores_and_how_an_episode_ended(tmp_
         expect(finish).to_be_hidden()
         ann.waits()
         until(ann.page, lambda: score(ann.page, "your last") == 0)
-        until(ann.page, lambda: score(ann.page, "the policy here") > 50)
+        until(ann.page, lambda: (score(ann.page, "the policy here") or 0) > 50)
 
 
 def test_the_page_explains_what_held_means(walkers, person):
