@@ -409,6 +409,6 @@ def test_two_threads_evaluate_at_a_time():
 def test_a_result_is_a_line_without_its_policies(trained):
     result, _, _ = trained
 
-    assert len(repr(result)) < 2_000
+    assert len(repr(result)) < 2_500  # with a path of any length
     assert len(repr(result.best)) < 500
     assert "reach" in repr(result)
