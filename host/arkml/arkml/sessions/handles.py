@@ -60,6 +60,10 @@ class SavedHandles(NamedTuple):
     generations: tuple[int, ...]
     free: tuple[int, ...]
 
+    def handle(self, index: int, layout: HandleLayout) -> int:
+        """Return the handle that slot `index` has."""
+        return self.generations[index] << layout.index_bits | index + 1
+
 
 class HandleTable(Generic[T]):
     """
@@ -173,7 +177,7 @@ class HandleTable(Generic[T]):
 
     def handle_in(self, index: int, saved: SavedHandles) -> int:
         """Return the handle that slot `index` has in a saved table."""
-        return saved.generations[index] << self._bits | index + 1
+        return saved.handle(index, self._layout)
 
     def index(self, handle: int) -> int:
         """Return the slot of a live handle; raises NotFound."""

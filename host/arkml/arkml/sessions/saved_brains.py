@@ -101,7 +101,7 @@ class SavedBrains:
 
     def handle_of(self, index: int) -> int:
         """Return the handle of the object in a slot."""
-        return self.handles.generations[index] << U32_LAYOUT.index_bits | index + 1
+        return self.handles.handle(index, U32_LAYOUT)
 
     def check(self) -> None:
         """Raise ValueError unless each model belongs to a runtime, which knows its brains."""
@@ -148,8 +148,8 @@ def save_brains(guest: GuestState) -> SavedBrains:
 
 def require_brains(guest: GuestState, saved: SavedBrains) -> None:
     """Raise StateRefused if agents remember more or fewer numbers than those of a present model."""
-    for one in saved.brains:
-        if (found := _found(guest, saved, one)) is not None:
+    for one, found in zip(saved.brains, _found(guest, saved), strict=True):
+        if found is not None:
             _require_width(_network_of(found), one)
 
 
@@ -160,13 +160,13 @@ def load_brains(guest: GuestState, saved: SavedBrains) -> None:
     Models that it has are kept, the others are loaded. Raises StateRefused if one cannot be loaded
     or has no room; the guest then has some of them.
     """
-    kept = {one.index: _found(guest, saved, one) for one in saved.brains}
+    found = _found(guest, saved)
+    kept = {one.index: item for one, item in zip(saved.brains, found, strict=True)}
     _free(item for item in guest.brains.items() if item not in kept.values())
     items: dict[int, Any] = {one.index: Runtime() for one in saved.runtimes}
     try:
         for one in saved.brains:
-            found = kept[one.index]
-            items[one.index] = _opened(guest, one) if found is None else found
+            items[one.index] = kept[one.index] or _opened(guest, one)
             _fill(guest, items[one.index], one)
         for failure in saved.failures:
             items[failure.index] = _failed(guest, failure)
@@ -214,9 +214,14 @@ def _error_of(guest: GuestState, load: Load) -> AbiError:
             return Unavailable(str(other))
 
 
-def _found(guest: GuestState, saved: SavedBrains, one: SavedBrain) -> Brain | Load | None:
-    """Return the object of the guest with the saved handle, if it is the saved one."""
-    item = dict(guest.brains).get(guest.brains.handle_in(one.index, saved.handles))
+def _found(guest: GuestState, saved: SavedBrains) -> list[Brain | Load | None]:
+    """Return the guest's own object for each model of a state, None for one that it has not."""
+    present = dict(guest.brains)
+    return [_if_same(guest, present.get(saved.handle_of(one.index)), one) for one in saved.brains]
+
+
+def _if_same(guest: GuestState, item: Any, one: SavedBrain) -> Brain | Load | None:
+    """Return an object with the saved handle if it is the saved one."""
     if not isinstance(item, Load if one.queue is None else Brain) or item.runtime != one.runtime:
         return None
     demand, (snapshot, snapshot_format) = item.demand, one.opened_with
