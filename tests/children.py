@@ -13,6 +13,8 @@ from pathlib import Path
 
 STARTED_BY = "ARKML_TESTS_OF"
 TEST = "PYTEST_CURRENT_TEST"  # set by pytest while a test runs
+COMPANION = "companion"
+"""The name, in /proc/PID/comm, of a process that forks for its parent (tests/prefork.py)."""
 
 
 def start_warden():
@@ -42,6 +44,19 @@ def kill_bearing(variable, value):
 def kill_those_of(test):
     """Kill what a test started in its own body, and left."""
     return kill_bearing(TEST, f"{test} (call)")
+
+
+def children_of(pid):
+    """The ids of the processes that a process has started, without its companion."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = path.read_text().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(rest.split()[1]) == pid and not name.endswith(f"({COMPANION}"):
+            found.append(int(path.parent.name))
+    return found
 
 
 def take_signals():

@@ -2,14 +2,19 @@
 Processes of Python that have imported the package already, which costs more than most of them do.
 
 `Process` is a subprocess.Popen that has one process of this module fork, which imported what
-commands and hives need (but onnxruntime, which starts a thread). It takes `-m MODULE` and
-`-c SCRIPT` of this interpreter. It is a child of the process that starts it; that it is a fork
-shows in /proc/PID/cmdline alone, and a test for which that matters starts an ordinary process.
+commands, hives and learners need (but JAX and onnxruntime, which start threads). It takes
+`-m MODULE` and `-c SCRIPT` of this interpreter. It is a child of the process that starts it; that
+it is a fork shows in /proc/PID/cmdline alone, and a test for which that matters starts an ordinary
+process.
+
+The hive, the learners and the evaluator that commands and hives start in their turn are forks as
+well: what is one of PARENTS has, from its start, a child that forks for it, its `COMPANION`.
 """
 
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -18,6 +23,7 @@ import pkgutil
 import random
 import resource
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +32,8 @@ import time
 import types
 import warnings
 from pathlib import Path
+
+from tests.children import COMPANION
 
 ROOT = Path(__file__).parents[1]
 _PYTHON = sys.executable
@@ -38,13 +46,25 @@ PACKAGES = (
     "arkml.hive",
     "arkml.server",
 )
-MODULES = ("onnx", "httpx", "rich.table", "rich.progress")
+MODULES = (
+    "onnx", "httpx", "rich.table", "rich.progress", "arkml.training.evaluations",
+    "arkml.training.rollout_worker", "arkml.learning.worker", "arkml.learning.learner",
+    "arkml.learning.reporter",
+)  # fmt: skip
+PARENTS = ("arkml", "train"), ("arkml", "hive"), ("arkml.server", "--embedded")
+OFFSPRING = (
+    "arkml.server", "arkml.learning.worker", "arkml.training.evaluations",
+    "arkml.training.rollout_worker",
+)  # fmt: skip
 READ_AT_START = ("PYTHON", "ARKML_PURE")  # beginnings of variables that are read at the start
 WARNINGS = "error"
 _STRICT = ("PYTHONWARNINGS", WARNINGS)
 _MOST = 1 << 20  # bytes of a request
-_STREAMS = 3
+_DESCRIPTORS = 5  # of a process at most: its streams, the socket of a learner, the lock of a run
+_ABOVE = 10  # of them all
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_NAME = 15  # PR_SET_NAME
+_ORDINARY, _SPAWN = subprocess.Popen, os.posix_spawn
 _asking = threading.Lock()
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
@@ -58,32 +78,64 @@ class Process(subprocess.Popen):
         if preexec_fn or pass_fds or shell:
             raise ValueError("a fork takes no such option: start an ordinary process")
         p2cread, _, _, c2pwrite, _, errwrite = pipes
-        reader, writer = os.pipe()
         streams = [own if fd < 0 else fd for own, fd in enumerate((p2cread, c2pwrite, errwrite))]
-        request = {
-            "words": list(map(str, args[1:])),
-            "cwd": str(cwd or Path.cwd()),
-            "env": env,
-            "session": start_new_session,
-            "limits": {number: resource.getrlimit(number) for number in _LIMITS},
-        }
-        with _adopting(), os.fdopen(reader) as answer:
-            try:
-                _server().ask(request, [*streams, writer])
-            finally:
-                os.close(writer)
-                self._close_pipe_fds(*pipes)
-            line = answer.readline()
-        if not line:
-            raise RuntimeError("the process that forks has ended; what it said is on stderr")
-        self.pid = int(line)
+        try:
+            self.pid = _fork(args[1:], streams, env, cwd=cwd, session=start_new_session)
+        finally:
+            self._close_pipe_fds(*pipes)
         self._child_created = True
 
 
 def start(args, **options):
     """Start a process as subprocess.Popen does, as a fork where it may be one."""
-    is_ours = args[0] == _PYTHON and args[1] in ("-m", "-c") and fits(options["env"])
-    return (Process if is_ours else subprocess.Popen)(args, **options)
+    is_fork = _is_ours(args) and fits(options["env"]) and "pass_fds" not in options
+    return (Process if is_fork else _ORDINARY)(args, **options)
+
+
+def start_offspring(args, **options):
+    """Start a process as subprocess.Popen does, as a fork if it is of OFFSPRING."""
+    is_fork = _is_offspring(args) and fits(options["env"])
+    return (Process if is_fork else _ORDINARY)(args, **options)
+
+
+def spawn_offspring(path, arguments, environment, *, file_actions, setsid):
+    """Start a process as os.posix_spawn does, as a fork if it is of OFFSPRING."""
+    if not (_is_offspring(arguments) and fits(environment)):
+        return _SPAWN(path, arguments, environment, file_actions=file_actions, setsid=setsid)
+    places = {number: descriptor for _, descriptor, number in file_actions}
+    descriptors = [places[number] for number in sorted(places)]
+    return _fork(arguments[1:], descriptors, environment, cwd=None, session=setsid)
+
+
+def _is_ours(arguments):
+    """Return True for `-m MODULE` or `-c SCRIPT` of this Python."""
+    return arguments[0] == _PYTHON and arguments[1] in ("-m", "-c")
+
+
+def _is_offspring(arguments):
+    return _is_ours(arguments) and arguments[2] in OFFSPRING
+
+
+def _fork(words, descriptors, environment, *, cwd, session):
+    """Return the id of a process with descriptors 0, 1 and so on, a child of this process."""
+    reader, writer = os.pipe()
+    request = {
+        "words": list(map(str, words)),
+        "cwd": str(cwd or Path.cwd()),
+        "env": environment,
+        "session": session,
+        "nice": os.nice(0),
+        "limits": {number: resource.getrlimit(number) for number in _LIMITS},
+    }
+    with _adopting(), os.fdopen(reader) as answer:
+        try:
+            _server().ask(request, [*descriptors, writer])
+        finally:
+            os.close(writer)
+        line = answer.readline()
+    if not line:
+        raise RuntimeError("the process that forks has ended; what it said is on stderr")
+    return int(line)
 
 
 def run(*words, env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=ROOT):
@@ -99,17 +151,20 @@ def run(*words, env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=ROOT)
 @contextlib.contextmanager
 def _adopting():
     """Become the parent of the processes below this one whose own parent ends meanwhile."""
-    prctl = ctypes.CDLL(None).prctl
     with _asking:
-        prctl(_SUBREAPER, 1, 0, 0, 0)
+        _call_prctl(_SUBREAPER, 1)
         try:
             yield
         finally:
-            prctl(_SUBREAPER, 0, 0, 0, 0)
+            _call_prctl(_SUBREAPER, 0)
+
+
+def _call_prctl(option, value):
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 class _Server:
-    """The process that forks."""
+    """The process that forks for tests."""
 
     def __init__(self):
         self.owner = os.getpid()
@@ -135,6 +190,35 @@ class _Server:
             self._process.wait()
 
 
+class _Companion:
+    """The process that forks for a process that is a fork itself, of which it is one."""
+
+    def __init__(self):
+        self.owner = os.getpid()
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.words = None  # of what runs: None in the process that asks
+        if os.fork():
+            theirs.close()
+            return
+        self._link.close()
+        own = Path("/proc/self/comm").read_text().strip()
+        _call_prctl(_NAME, COMPANION.encode())
+        with Path(os.devnull).open("r+b") as nowhere:  # nobody waits for the end of its streams
+            for number in range(3):
+                os.dup2(nowhere.fileno(), number)
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # which are for the one that asks
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+        self.words = _serve(theirs)
+        if self.words is None:
+            os._exit(0)
+        _call_prctl(_NAME, own.encode())
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    def ask(self, request, fds):
+        socket.send_fds(self._link, [json.dumps(request).encode()], fds)
+
+
 _started = []
 
 
@@ -156,7 +240,7 @@ def fits(environment):
 def _serve(link):
     """Fork for each request; return in the fork what it is to run, and None at the end."""
     while True:
-        data, fds, _, _ = socket.recv_fds(link, _MOST, _STREAMS + 1)
+        data, fds, _, _ = socket.recv_fds(link, _MOST, _DESCRIPTORS + 1)
         if not data:
             return None
         *streams, answer = fds
@@ -192,9 +276,12 @@ def _settle(request, streams):
     """Give a fork the streams, folder, limits and variables of a request; return its words."""
     if request["session"]:
         os.setsid()
-    for number, fd in enumerate(streams):
-        os.dup2(fd, number)
+    os.nice(max(0, request["nice"] - os.nice(0)))
+    above = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for fd in streams]
     for fd in streams:
+        os.close(fd)
+    for number, fd in enumerate(above):
+        os.dup2(fd, number)
         os.close(fd)
     _open_streams()
     os.chdir(request["cwd"])
@@ -202,6 +289,8 @@ def _settle(request, streams):
         resource.setrlimit(int(number), limits)
     os.environ.clear()
     os.environ.update(request["env"])
+    path = request["env"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [directory for directory in path if directory and directory not in sys.path]
     if request["env"].get("PYTHONWARNINGS") != WARNINGS:
         warnings.resetwarnings()
         for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
@@ -227,8 +316,16 @@ def _open_streams():
 def _run(words):
     """Run `-m MODULE WORDS` or `-c SCRIPT WORDS` as the interpreter does."""
     kind, what, *more = words
+    while kind == "-m" and (what, *more[:1]) in PARENTS:
+        companion = _Companion()
+        if companion.words is None:
+            _started[:] = [companion]
+            subprocess.Popen, os.posix_spawn = start_offspring, spawn_offspring
+            break
+        kind, what, *more = companion.words
     if kind == "-m":
         sys.argv = [what, *more]
+        sys.modules.pop(what, None)  # which runs anew, as the main module
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     else:
         sys.argv = ["-c", *more]

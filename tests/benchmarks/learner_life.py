@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.benchmarks.default_runs import GUESTS
 from tests.benchmarks.learner_start import process_seconds, wait_until_idle
-from tests.benchmarks.learner_throughput import children_of
 from tests.benchmarks.suite import SUITE
+from tests.children import children_of
 
 from arkml import Guest, HiveGrant, Host
 from arkml.host import hives_of

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.companion import Companion
@@ -15,6 +14,7 @@ from tests.benchmarks.measuring import Spread, quotients
 from tests.benchmarks.playing import AGENTS, FEATURES, HIDDEN, play
 from tests.benchmarks.rows import AtLeast, Row
 from tests.benchmarks.training_host import PATIENCE, TrainingHost
+from tests.children import children_of
 
 LIMIT = AtLeast(0.9)
 ROWS = 20_000  # in the memory before anything is measured
@@ -90,11 +90,3 @@ def _stopped(processes: list[int]) -> Iterator[None]:
     finally:
         for process in processes:
             os.kill(process, signal.SIGCONT)
-
-
-def children_of(process: int) -> list[int]:
-    """Return the learners of a hive: that of the run, and the one that is kept ready."""
-    found: list[int] = []
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        found += map(int, path.read_text().split())
-    return found

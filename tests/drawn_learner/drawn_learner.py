@@ -70,11 +70,11 @@ class DrawnPpo(Ppo):
 
 
 def after(state, count):
-    """Return the state of a learner after `count` more updates."""
+    """Return the state of a learner after `count` more updates, each tensor drawn as a whole."""
     updates = state.n_opts + np.int32(count)
     random = np.random.default_rng(int(updates))
     tensors = {
-        name: (tensor + DEVIATION * random.standard_normal(tensor.shape)).astype(tensor.dtype)
+        name: (tensor + DEVIATION * random.standard_normal()).astype(tensor.dtype)
         for name, tensor in flatten(state).items()
     }
     return restored(state, tensors)._replace(n_opts=updates)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from tests.children import children_of
 from tests.waiting import PATIENCE, NotInTime, eventually
 
 from arkml.abi.codes import EpisodeState
@@ -54,17 +55,9 @@ def processes(word):
     return found
 
 
-def children_of(pid):
-    """The processes that a process has started, as far as they live."""
-    try:
-        return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
-    except OSError:
-        return set()
-
-
 def learners_of(server):
     """The processes that learn, or wait to, for a server."""
-    return children_of(server) & set(processes(LEARNER))
+    return set(children_of(server)) & set(processes(LEARNER))
 
 
 def kill(pid, number=signal.SIGKILL):

@@ -11,13 +11,16 @@ from tests.integration.guest_text import ACTOR
 
 from arkml import Host
 from arkml.hive import embedded
+from arkml.training import periodic_evaluation
+from arkml.workers import process_group
 
 
 @pytest.fixture(autouse=True)
-def forked_hives(monkeypatch):
-    """Embedded hives start as forks, which spares each of them half a second of imports."""
+def forked_processes(monkeypatch):
+    """Embedded hives, evaluators and rollout workers are forks, which spares each its imports."""
     starting = SimpleNamespace(**vars(subprocess) | {"Popen": prefork.start})
-    monkeypatch.setattr(embedded, "subprocess", starting)
+    for starts in (embedded, periodic_evaluation, process_group):
+        monkeypatch.setattr(starts, "subprocess", starting)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.children import children_of
 from tests.integration.hive_service import SETTINGS, Service, request, start_hive
 from tests.waiting import eventually
 
@@ -47,7 +48,7 @@ time.sleep(60)
 
 
 @pytest.fixture(autouse=True)
-def forked_hives():
+def forked_processes():
     """No fork is among the hives of this file."""
 
 
@@ -57,18 +58,6 @@ def is_alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def children_of(pid):
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(path.parent.name))
-    return found
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def played(frames: int, saved: Path, **more: str) -> subprocess.CompletedProcess
     return run
 
 
-@pytest.mark.parametrize(("frames", "more"), [(3_000, {}), (300, {"ARKML_PURE": "1"})])
+@pytest.mark.parametrize(("frames", "more"), [(1_200, {}), (300, {"ARKML_PURE": "1"})])
 def test_a_game_goes_on_whatever_its_mods_do(frames, more, tmp_path):
     run = played(frames, tmp_path / "crowd.state", **more)
     drawn, near, count, new = map(int, re.findall(r"\d+", run.stdout.splitlines()[0]))

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.children import children_of
 from tests.faults.player import (
     LEARNER,
     SERVER,
     Player,
     assert_all_is_there,
-    children_of,
     kill,
     learners_of,
     processes,
@@ -77,7 +77,7 @@ def test_a_host_that_is_killed_leaves_no_process_though_a_fork_of_it_lives(tmp_p
     script = HOST.format(root=str(Path(__file__).parents[2]), folder=str(tmp_path))
     host = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     server = int(host.stdout.readline())
-    learners, forked = children_of(server), children_of(host.pid) - {server}
+    learners, forked = set(children_of(server)), set(children_of(host.pid)) - {server}
     host.kill()
     host.wait()
     gone = eventually(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.faults.player import children_of
+from tests.children import children_of
 from tests.integration.command_line import ROOT, arkml
 from tests.integration.command_line import start as command
 from tests.integration.hive_service import ACTIONS, FEATURES, Service, request, rows, start_hive
@@ -427,8 +427,9 @@ def test_options_of_workers_that_are_out_of_range_are_refused_by_name(tmp_path, 
 
 
 def test_the_token_of_a_hive_is_not_in_the_environment_of_its_processes(tmp_path):
-    port = ("--port", "0")
-    with command("hive", "serve", "--data", tmp_path, *port, ARKML_HIVE_TOKEN="secret") as process:
+    words, given = ("--data", tmp_path, "--port", "0"), {"ARKML_HIVE_TOKEN": "secret"}
+    given["PYTHONNOUSERSITE"] = "1"  # no fork, as which a learner shows no environment of its own
+    with command("hive", "serve", *words, **given) as process:
         assert "with the token" in process.stderr.readline()
         learners = eventually(lambda: children_of(process.pid))
         environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in learners]

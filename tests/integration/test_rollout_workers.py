@@ -14,10 +14,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.children import children_of
 from tests.integration.command_line import ENVIRONMENT, GUESTS, arkml
 from tests.integration.guest_text import function, module
 from tests.integration.stored_rows import stored_records
-from tests.integration.test_embedded_hive import children_of, is_alive
+from tests.integration.test_embedded_hive import is_alive
 from tests.integration.test_train_ending import Training, descendants_of
 from tests.integration.training_guest import LOCAL, V2, TrainingGuest
 from tests.waiting import eventually

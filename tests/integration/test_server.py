@@ -783,7 +783,7 @@ def damage(service, run_id, number, at):
 @pytest.mark.parametrize("at", [4, 48, 100], ids=["its length", "its rows", "its columns"])
 def test_a_flipped_bit_costs_one_body_and_the_rows_after_it_are_learned_from(make_service, at):
     service = make_service(learner=["-m", "arkml.learning.worker"])
-    run_id = service.create()
+    run_id = service.create(settings={"algorithm": "drawn"})
     sid = service.sid(run_id)
     for seq in range(1, 6):
         service.push(sid, rows(100, 100 * (seq - 1)), seq)

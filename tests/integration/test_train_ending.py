@@ -12,8 +12,9 @@ from contextlib import suppress
 
 import onnxruntime
 import pytest
+from tests.children import children_of
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, start
-from tests.integration.test_embedded_hive import children_of, is_alive
+from tests.integration.test_embedded_hive import is_alive
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.learns

@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 import pytest
+from tests.children import children_of
 from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
-from tests.integration.test_embedded_hive import children_of
 from tests.waiting import eventually
 
 REACH, PENDULUM, CHOOSERS = (

@@ -26,6 +26,7 @@ TABLES = module(
     function("ark_applet_update", "(table.set (i32.const 0) (ref.null $calls))"),
 )
 OTHER_RUN = (GUESTS / "c_pendulum_no_velocity.wasm").read_bytes()
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 LONG = 60.0  # minutes, which no test lasts
 
 
@@ -60,8 +61,9 @@ def trained(tmp_path, changes, instances=1, guest=PENDULUM, **options):
         return True
 
     options = TrainingOptions(
-        "npc.wasm", tmp_path / "out", goal=Goal(minutes=LONG), fps=300,
-        watch=path, instances=instances, **{"eval_every": None, **options},
+        "npc.wasm", tmp_path / "out", goal=Goal(minutes=LONG), fps=60,
+        watch=path, instances=instances, settings=QUICK,
+        **{"eval_every": None, **options},
     )  # fmt: skip
     with GuestTrainer(guest, options, progress) as trainer:
         trainer.play()

@@ -6,7 +6,8 @@ from tests.waiting import eventually
 from arkml.abi.codes import ErrorCode
 from arkml.testing.proxy import Proxy, proxy_text
 
-QUICK = '{"mine": 1,  "arkml": {"hidden": 32, "batch_size": 32, "memory_min_size": 100, "new": 2}}'
+QUICK = """{"mine": 1,  "arkml": {"algorithm": "drawn", "hidden": 32, "batch_size": 32,
+  "memory_min_size": 100, "new": 2}}"""
 LOCAL = ("localhost", 12356)
 V1, V2, V3, V4 = (f"ark-ml-v{number}" for number in range(1, 5))
 FEATURES, ACTIONS = 3, 2
