@@ -12,11 +12,18 @@ from arkml.hive.protocol.run_origin import RunOrigin
 from arkml.hive.protocol.runs import BEST_NAME, DOCUMENT_NAME, PUBLISHED_NAME, Best, RunRequest
 from arkml.hive.protocol.settings import Settings
 from arkml.policies.cervo import pack_onnx
+from arkml.publishing import rehearsal
 from arkml.server.document import Document, write_new
 from arkml.server.run_origin import RunStart
 
 GUEST = GUESTS / "c_reach.wasm"
 LEARNED, OTHER = scoring(4, 2), scoring(4, 3)
+
+
+@pytest.fixture(autouse=True)
+def a_second_of_play(monkeypatch):
+    """No test of a card is about the frames that are played for the page."""
+    monkeypatch.setattr(rehearsal, "FRAMES", 60)
 
 
 @pytest.fixture
