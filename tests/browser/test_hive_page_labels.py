@@ -75,6 +75,27 @@ def test_a_run_is_labeled_by_the_keyboard_and_another_page_follows(hive, looks):
     assert "archived" not in shown
 
 
+def test_runs_with_a_star_come_first_in_each_order_but_their_own(hive, looks):
+    oldest, newest = started(hive, "oldest"), started(hive, "newest")
+    ann = come(looks, hive, OPERATOR)
+
+    def shows(*runs):
+        found = ann.locator("tr[data-run]").evaluate_all("all => all.map((one) => one.dataset.run)")
+        return found == list(runs)
+
+    eventually(lambda: shows(newest, oldest))
+    star = ann.get_by_label("star oldest")
+    star.press("Enter")
+    eventually(lambda: shows(oldest, newest))
+    expect(star).to_be_focused()
+    for column, wanted in (("name", (oldest, newest)), ("starred", (newest, oldest))):
+        for end in ("descending", "ascending"):
+            ann.locator(f"[data-sort={column}]").press("Enter")
+            title = ann.locator("th", has=ann.locator(f"[data-sort={column}]"))
+            expect(title).to_have_attribute("aria-sort", end)
+        eventually(lambda wanted=wanted: shows(*wanted))
+
+
 def test_figures_stand_below_their_titles_whether_or_not_a_run_has_tags(hive, looks):
     runs = started(hive, "plain"), started(hive, "tagged")
     ann = come(looks, hive, OPERATOR)

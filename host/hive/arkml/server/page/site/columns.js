@@ -73,13 +73,20 @@ export function columnChoices(runs, settings) {
   ];
 }
 
-/** Return runs in the order of a column, "-name" for the reverse; those without a value last. */
+/**
+ * Return runs in the order of a column, "-name" for the reverse; those without a value last.
+ *
+ * Those with a star come before all others, but where the column is that of the stars.
+ */
 export function sorted(runs, sort, settings) {
   const sign = sort.startsWith("-") ? -1 : 1;
-  const value = columnOf(sort.replace(/^-/, ""), settings)?.value ?? (() => undefined);
+  const key = sort.replace(/^-/, "");
+  const value = columnOf(key, settings)?.value ?? (() => undefined);
+  const isBehind = (run) => key !== "starred" && !run.starred;
   const values = new Map(runs.map((run) => [run.id, value(run)]));
   const isMissing = (one) => one === undefined || one === null || Number.isNaN(one);
   return [...runs].sort((a, b) => {
+    if (isBehind(a) !== isBehind(b)) return isBehind(a) - isBehind(b);
     const [x, y] = [values.get(a.id), values.get(b.id)];
     if (isMissing(x) || isMissing(y)) return isMissing(x) - isMissing(y);
     if (typeof x === "number" && typeof y === "number") return sign * (x - y);
