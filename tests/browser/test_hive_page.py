@@ -145,9 +145,9 @@ def test_the_axis_the_scale_and_the_zoom_lie_in_the_address(hive, looks, tmp_pat
     wanted = [updates[at] for _, _, at in points if at in updates]
     eventually(lambda: draw(ann, "train/critic_loss")[0]["x"] == wanted)
     ann.page.select_option("#axis", "rows")
-    over = ann.page.locator('figure[data-metric="train/critic_loss"] .u-over')
-    expect(over).to_be_visible()  # it is drawn anew
-    box = over.bounding_box()
+    places = [point[0] for point in points]
+    eventually(lambda: draw(ann, "train/critic_loss")[0]["x"] == places)  # drawn anew
+    box = ann.page.locator('figure[data-metric="train/critic_loss"] .u-over').bounding_box()
     ann.page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 40)
     ann.page.mouse.down()
     ann.page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 60, steps=4)
@@ -159,7 +159,6 @@ def test_the_axis_the_scale_and_the_zoom_lie_in_the_address(hive, looks, tmp_pat
     bob.page.locator('figure[data-metric="train/critic_loss"] .u-over').hover(
         position={"x": 1, "y": 50}
     )
-    places = [point[0] for point in hive.curve(run, "train/critic_loss")]
     first = min(places, key=lambda place: abs(place - low))
     assert first > places[0]
     expect(bob.page.locator(".reading:visible .where")).to_have_text(f"{first:,.0f} rows")
