@@ -292,6 +292,29 @@ def test_another_model_with_a_fixed_batch_runs_in_padded_blocks(size, count):
     assert np.array_equal(acted(load(data, 2, 2), features), features + bias.astype(np.float32))
 
 
+@pytest.mark.parametrize(
+    ("operator", "attributes"),
+    [("ReduceMean", {"keepdims": 0}), ("ReduceMax", {"axes": [0]}), ("Softmax", {"axis": 0})],
+)
+def test_a_row_is_answered_alone_by_a_model_that_computes_its_rows_from_each_other(
+    operator, attributes
+):
+    """The mean of a dueling network over all of its inputs, for one, depends on who submits."""
+    data = build.model(
+        [
+            build.node(operator, "obs", "others", **attributes),
+            build.node("Sub", "obs others", "actions"),
+        ],
+        [build.port("obs", "N", 3)],
+        [build.port("actions", "N", 3)],
+    )
+    features = numbers(5, 3)
+    policy = load(data, 3, 3)
+
+    alone = [acted(policy, features[i : i + 1])[0] for i in range(5)]
+    assert np.array_equal(acted(policy, features), alone)
+
+
 def test_a_recurrent_model_with_a_fixed_batch_remembers():
     policy = load(build.adding(1, batch=2))
 

@@ -241,6 +241,13 @@ def test_a_whole_number_called_action_acts_beside_the_value():
     assert found.values.name == "critic"
 
 
+def test_a_flag_is_no_value():
+    found = signature([OBS], [Port("move", (2,)), Port("jump", (1,), "bool")], 8, 2)
+
+    assert [port.name for port in found.acting] == ["move"]
+    assert found.values is None
+
+
 def test_an_output_of_width_one_does_not_act_beside_a_wider_one_that_may():
     assert "(24: 1, 53: 4)" in refusal([Port("53", (4,)), Port("24", (1,))], 1)
     assert "(24: 1, logits: 4)" in refusal([Port("logits", (4,)), Port("24", (1,))], 1)

@@ -84,4 +84,6 @@ def _port(port: PortReport) -> tuple[str, str, str]:
 
 
 def _batch(size: int) -> str:
-    return "fixed at 1 row: rows run one by one" if size == 1 else f"fixed at {size} rows"
+    if size == 1:
+        return "rows run one by one: fixed at 1 row, or computed from each other"
+    return f"fixed at {size} rows"

@@ -271,8 +271,9 @@ class OnnxFile:
         if rows.block is None:
             is_changed = conform(vetted.model, rows, vetted.tensors)
             loaded = examined(vetted.model) if is_changed or is_pruned else vetted
-            self._plain = None if is_changed else loaded
-            return _load(loaded, self._time)
+            block = _block(loaded)
+            self._plain = None if is_changed or block else loaded
+            return _load(loaded, self._time, block)
         opened_one = self._opened(vetted, rows, names)
         conform(vetted.model, rows, vetted.tensors)
         fixed = _load(examined(vetted.model), self._time, rows.block)
@@ -311,7 +312,8 @@ class OnnxFile:
         prune(vetted.model, outputs)
         conform(vetted.model, rows, vetted.tensors)
         loaded = examined(vetted.model)
-        return loaded.model.SerializeToString(), _load(loaded, self._time, rows.block).block
+        block = rows.block or _block(loaded)
+        return loaded.model.SerializeToString(), _load(loaded, self._time, block).block
 
     def note(self, key: str) -> str:
         """Return a line of the model's metadata, an empty one if it has none of this key."""
@@ -404,6 +406,16 @@ class KnownVersion:
 def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
     """Vet a model and load it with all outputs. Raises as `OnnxFile` does."""
     return OnnxFile(data, limits, seconds=seconds).load()
+
+
+def _block(vetted: Vetted) -> int | None:
+    """Return 1 if rows of a model for any batch depend on each other: they run alone. Else None."""
+    try:
+        require_rows_apart(vetted)
+    except ModelRejected as error:
+        log.debug("the model runs on 1 row at a time: %s", error)
+        return 1
+    return None
 
 
 def _load(vetted: Vetted, time_left: LoadTime, block: int | None = None) -> OnnxModel:

@@ -446,7 +446,8 @@ def _values(outputs: Sequence[Port], acting: Sequence[Port]) -> Port | None:
     rest = [
         port
         for port in outputs
-        if port not in acting and port.width == 1 and not port.is_whole and port.stem not in known
+        if port not in acting and port.width == 1 and port.stem not in known
+        if not (port.is_whole or port.type == "bool")
     ]
     named = by_stem(rest)
     for name in _VALUES:

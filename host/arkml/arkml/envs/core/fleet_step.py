@@ -85,8 +85,8 @@ class FleetStep:
             )
         if decisions and _count_agents(decisions[0]) > 1:
             raise UsageError(
-                "a fleet has one agent a guest, and this guest has several: take a sub-environment"
-                " for each agent of one guest"
+                "a fleet has one agent a guest, and this guest has several: take one guest, with a"
+                " sub-environment for each of its agents (GuestVectorEnv, per='agent')"
             )
         self.steps[guest] = step
         self.alone.add(guest)
