@@ -157,7 +157,7 @@ class PolicyLibrary:
         brought = digest if is_of_guest and self._override is None else None
         if brought is not None:
             self._workspace.require_runnable(brought)
-        file = self._file(snapshot, snapshot_format)
+        file = self._file(snapshot, snapshot_format, digest)
         features, choices = _widths(file, num_features)
         branches = branches_of(features, num_actions, choices)
         parts = parts_of(features, num_actions)
@@ -199,10 +199,11 @@ class PolicyLibrary:
 
         Raises as `load`.
         """
-        opened = self._opened(file.data, _format(file.data))
+        digest = hashlib.sha256(file.data).digest()
+        opened = self._opened(file.data, _format(file.data), digest)
         shape = policy.num_features, policy.num_actions, policy.branches
         wanted = self._wanted(*shape, policy.parts, outputs=file.outputs)
-        return self._policy(opened, wanted, hashlib.sha256(file.data).digest(), policy.masks)
+        return self._policy(opened, wanted, digest, policy.masks)
 
     @property
     def takes_snapshots(self) -> bool:
@@ -307,7 +308,8 @@ class PolicyLibrary:
                 "the policy of the host is an object or a function, which cannot answer brains of"
                 " ark-ml-inference-v0: give the host a model"
             )
-        file = self._file(snapshot, snapshot_format)
+        digest = self._digest(snapshot)
+        file = self._file(snapshot, snapshot_format, digest)
         return Network(
             file.load(None),
             find_named_roles(file.layout),
@@ -315,7 +317,7 @@ class PolicyLibrary:
             seed=self.seed,
             deterministic=self._deterministic,
             workspace=self._workspace,
-            snapshot=self._digest(snapshot) if self._override is None else None,
+            snapshot=digest if self._override is None else None,
         )
 
     def _given_policy(
@@ -392,13 +394,13 @@ class PolicyLibrary:
         data = snapshot if self._override is None else self._override.data
         return hashlib.sha256(data).digest()
 
-    def _file(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> ModelFile:
+    def _file(self, snapshot: bytes, snapshot_format: SnapshotFormat, digest: bytes) -> ModelFile:
         if self._override is not None:
             snapshot = self._override.data
             snapshot_format = _format(snapshot)
-        return self._opened(snapshot, snapshot_format)
+        return self._opened(snapshot, snapshot_format, digest)
 
-    def _opened(self, snapshot: bytes, snapshot_format: SnapshotFormat) -> ModelFile:
+    def _opened(self, snapshot: bytes, snapshot_format: SnapshotFormat, digest: bytes) -> ModelFile:
         if len(snapshot) > self._limits.snapshot_bytes:
             raise SnapshotTooLarge(
                 f"a snapshot of {len(snapshot)} bytes is larger than {self._limits.snapshot_bytes}"
@@ -406,7 +408,7 @@ class PolicyLibrary:
         kind, payload = _unpacked(snapshot, snapshot_format)
         match kind:
             case AssetKind.ONNX:
-                return self._models.onnx(payload)
+                return self._models.onnx(payload, digest if payload is snapshot else None)
             case AssetKind.NNEF:
                 return self._models.nnef(payload)
             case _:

@@ -76,9 +76,13 @@ class ModelCache:
         self._versions: deque[KnownVersion] = deque(maxlen=_VERSIONS)
         self._snapshots: WeakValueDictionary[bytes, Snapshot] = WeakValueDictionary()
 
-    def onnx(self, data: bytes) -> ModelFile:
-        """Return the model in the bytes of an ONNX file. Raises ModelRejected or Unavailable."""
-        digest = hashlib.sha256(data).digest()
+    def onnx(self, data: bytes, digest: bytes | None = None) -> ModelFile:
+        """
+        Return the model in the bytes of an ONNX file. Raises ModelRejected or Unavailable.
+
+        `digest` is the SHA-256 of the bytes where the caller knows it.
+        """
+        digest = hashlib.sha256(data).digest() if digest is None else digest
         with self._lock:
             layout = self._layouts.get(digest)
         files: list[OnnxFile] = []  # vetted once for its layout and the first model
