@@ -78,6 +78,13 @@ class CallLoop:
     many.
     """
 
+    __slots__ = (
+        "__weakref__", "_call_seconds", "_entries", "_frames_ahead", "_limit_runs", "_limits",
+        "_noted", "_regions", "_run_seconds", "_sessions", "_single", "_touched", "_used",
+        "_waiting", "_words", "account", "control", "fiber", "frames", "instance", "is_command",
+        "is_initialized", "name", "place", "services",
+    )  # fmt: skip
+
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.name = instance.name

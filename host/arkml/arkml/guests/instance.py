@@ -154,6 +154,8 @@ def bytes_of_rows(rows: Mapping[int, SavedRows]) -> int:
     return sum(len(each.metadata) + sum(map(len, each.columns)) for each in rows.values())
 
 
+_LEVELS = tuple(LEVELS.values())  # one for all guests
+
 NO_COMPILER: CompilerState = (None, {})
 """What a guest has that has not used `CompilerImports`."""
 
@@ -262,7 +264,7 @@ class Instance(Unique):
                 self.services.log.admits,
             )
             log = self.services.log.logger_name
-            self.lockstep.log_levels.add(self.place, self.control, log, tuple(LEVELS.values()))
+            self.lockstep.log_levels.add(self.place, self.control, log, _LEVELS)
             self.news = GuestNews(sandbox, self._handlers)
             self.fiber: Fiber = (Fiber if trace is None else trace.fiber)(
                 sandbox,

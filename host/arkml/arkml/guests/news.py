@@ -18,6 +18,8 @@ class GuestNews:
     `word` is the index of the word that the shim sets when there is a new note.
     """
 
+    __slots__ = ("_handlers", "_refusals", "_words", "word")
+
     def __init__(self, sandbox: Sandbox, handlers: Handlers) -> None:
         self.word: int = (sandbox.control + at.NOTED) >> 2
         self._words = sandbox.engine.arena.words

@@ -121,6 +121,7 @@ _FIRST_SIZE = 8  # of the fields of Usage
 
 _Kinds: TypeAlias = tuple[float, float, float, float, float, float, float, float]
 _NO_KINDS: _Kinds = (0.0,) * 8
+_NO_SECONDS = dict.fromkeys(WorkKind, 0.0)
 
 
 class Seconds(Protocol):
@@ -164,7 +165,7 @@ class Account:
     def __init__(self, lockstep: Seconds, place: int) -> None:
         self._lockstep = lockstep
         self._place = place
-        self._seconds = dict.fromkeys(WorkKind, 0.0)
+        self._seconds = _NO_SECONDS.copy()
         self._began = -1.0  # of `began`, when the seconds below were noted
         self._before: _Kinds = _NO_KINDS  # all seconds but wasm's, before the present call
         self._older = 0.0, 0.0  # of models and policies, entered since then and spent before

@@ -38,6 +38,8 @@ class DeclaredBranches:
     first error in the declaration of a run that the guest asked for, or None.
     """
 
+    __slots__ = ("_of_runs", "_section", "behaviors", "contradiction", "fault")
+
     def __init__(self, section: bytes | None) -> None:
         self.fault: InvalidSpec | None = None
         self.contradiction: str | None = None

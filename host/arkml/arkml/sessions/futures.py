@@ -173,6 +173,8 @@ class Future(Generic[T]):
 class FutureTable:
     """The live futures of one guest, in the handle table of its sessions."""
 
+    __slots__ = ("_changes", "_handles", "_limit", "_live")
+
     def __init__(self, handles: HandleTable[Any], *, limit: int, changes: FutureChanges) -> None:
         self._handles = handles
         self._limit = limit

@@ -74,6 +74,11 @@ class HandleTable(Generic[T]):
     objects that come and go. Not thread-safe: only the thread that runs the guest uses it.
     """
 
+    __slots__ = (
+        "_bits", "_error", "_free", "_generations", "_items", "_layout", "_live", "_mask", "_name",
+        "_revision", "_room",
+    )  # fmt: skip
+
     def __init__(
         self,
         name: str,

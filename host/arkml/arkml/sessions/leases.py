@@ -24,6 +24,8 @@ class SnapshotLeases:
     Equal bytes count once, since they are one model. Any thread may use it.
     """
 
+    __slots__ = ("_held", "_held_limit", "_limit", "_lock", "_used", "_users")
+
     def __init__(self, limit: int, *, held_bytes: int = HELD_BYTES) -> None:
         self._limit = limit
         self._held_limit = max(limit, held_bytes)

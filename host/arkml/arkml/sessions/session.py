@@ -339,6 +339,8 @@ class Keys:
     of guest 3, for example, is 0x3_0000_0001.
     """
 
+    __slots__ = ("_revision", "first", "place")
+
     def __init__(self, guest: int, revision: Revision | None = None) -> None:
         self._revision = Revision() if revision is None else revision
         self.first: int = guest << 32

@@ -52,6 +52,8 @@ class SessionTable:
     `noting` charges the guest for a block of work on metadata that it pushed.
     """
 
+    __slots__ = ("_handles", "_keys", "_noting", "_open_queue")
+
     def __init__(
         self,
         keys: Keys,

@@ -96,6 +96,13 @@ class GuestState:
 
     """
 
+    __slots__ = (
+        "_declared", "_spec", "account", "as_saved", "background", "brain_memory", "brains",
+        "changes", "clock", "futures", "handles", "hives", "input", "keys", "library", "limits",
+        "log", "name", "non_finite_actions", "panic", "pending_polls", "requests", "revision",
+        "sessions", "snapshots", "stopwatch", "vectors", "worker_module",
+    )  # fmt: skip
+
     def __init__(
         self,
         name: str,

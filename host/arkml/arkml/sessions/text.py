@@ -63,6 +63,8 @@ class Allowance:
     Any thread may use it.
     """
 
+    __slots__ = ("_last", "_left", "_lock", "_rate", "_refused", "_stopwatch")
+
     def __init__(self, rate: float, stopwatch: Callable[[], float]) -> None:
         self._rate = rate
         self._stopwatch = stopwatch
@@ -102,6 +104,11 @@ class GuestLog:
     Any thread may use it; only the guest's own thread adds and removes debug contexts.
     """
 
+    __slots__ = (
+        "_allowance", "_contexts", "_limit", "_logged", "_logger", "_name", "_rate", "_revision",
+        "_suffix", "_suffix_bytes", "is_logged", "is_muted", "on_line",
+    )  # fmt: skip
+
     def __init__(
         self,
         name: str,
@@ -116,10 +123,10 @@ class GuestLog:
         self._limit = limit
         self._rate = rate
         self._allowance = Allowance(rate, stopwatch)
-        self._contexts: list[tuple[str, str]] = []
+        self._contexts: tuple[tuple[str, str], ...] = ()  # one object while empty
         self._suffix, self._suffix_bytes = "", 0
         self._logger: SafeLogger | None = None
-        self._logged: set[str] = set()
+        self._logged: tuple[str, ...] = ()
         self.is_muted = False
         """True while the guest does again what it has done, and logged, before."""
         self.on_line: Callable[[int, str], None] | None = None
@@ -130,16 +137,16 @@ class GuestLog:
     @property
     def contexts(self) -> tuple[tuple[str, str], ...]:
         """The debug contexts, names and values, oldest first."""
-        return tuple(self._contexts)
+        return self._contexts
 
     @contexts.setter
     def contexts(self, contexts: Sequence[tuple[str, str]]) -> None:
         # They may come from a file; those of a guest stay as they are, also ones that were cut.
         most = _CONTEXT_BYTES + _MARK_BYTES
-        self._contexts = [
+        self._contexts = tuple(
             (on_one_line(name, most), on_one_line(value, most))
             for name, value in contexts[:_CONTEXTS]
-        ]
+        )
         self._renew_suffix()
 
     def count_by(self, stopwatch: Callable[[], float]) -> None:
@@ -194,7 +201,7 @@ class GuestLog:
     def say_once(self, topic: str, level: int, text: str) -> None:
         """Log a message of the host about the guest, the first time for each topic."""
         if topic not in self._logged:
-            self._logged.add(topic)
+            self._logged += (topic,)
             self.say(level, text)
 
     def flush(self) -> None:
@@ -209,9 +216,8 @@ class GuestLog:
         if len(self._contexts) >= _CONTEXTS:
             self.say_once("contexts", logging.WARNING, f"more than {_CONTEXTS} debug contexts")
             return
-        self._contexts.append(
-            (on_one_line(name, _CONTEXT_BYTES), on_one_line(value, _CONTEXT_BYTES))
-        )
+        added = on_one_line(name, _CONTEXT_BYTES), on_one_line(value, _CONTEXT_BYTES)
+        self._contexts += (added,)
         self._renew_suffix()
 
     def remove_context(self, name: str | DisplayText) -> None:
@@ -219,7 +225,7 @@ class GuestLog:
         added = on_one_line(name, _CONTEXT_BYTES)
         for index in reversed(range(len(self._contexts))):
             if self._contexts[index][0] == added:
-                del self._contexts[index]
+                self._contexts = self._contexts[:index] + self._contexts[index + 1 :]
                 self._renew_suffix()
                 return
 

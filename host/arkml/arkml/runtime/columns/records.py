@@ -46,6 +46,11 @@ class RecordPlace:
 class Records:
     """The session records of one guest, by handle index; its control block has their offset."""
 
+    __slots__ = (
+        "_arena", "_capacity", "_control", "_limit", "_places", "offset", "require", "submits",
+        "used",
+    )  # fmt: skip
+
     def __init__(self, arena: Arena, control: int, limit: int) -> None:
         self._limit = limit
         self.used = 0

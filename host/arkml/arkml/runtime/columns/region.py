@@ -77,6 +77,11 @@ class Region:
     `slab` and `number` change when the region moves, for example to make room for more rows.
     """
 
+    __slots__ = (
+        "_cached", "_columns", "_list", "_metadata", "_record", "_released", "_words", "keys",
+        "number", "slab",
+    )  # fmt: skip
+
     def __init__(
         self,
         columns: Columns,
