@@ -50,6 +50,8 @@ def refusal_of(kind, values):
         ({"device": "tpu"}, "device is 'tpu': it takes auto, cpu or cuda"),
         ({"algorithm": ""}, "algorithm is '': it takes a text of 1 to 64 letters"),
         ({"other": None}, "other is None: it takes an object"),
+        ({"branches": 3}, "branches is 3: it takes a list, each a whole number from 1 to 4096"),
+        ({"branches": [2, 0]}, "branches[1] is 0: it takes a whole number from 1 to 4096"),
         ({"speed": 1}, "speed is unknown: it takes features, actions, branches, algorithm,"),
         ({"memory_min_size": 5_000, "memory_max_size": 2_000},
          "memory_min_size 5000 is over memory_max_size 2000"),

@@ -140,7 +140,7 @@ def _inner(kind: inspect.Type, value: object, step: str) -> tuple[inspect.Type, 
             kind = fields[int(step)].type
         case inspect.TupleType(item_types=types) if step.isdecimal():
             kind = types[int(step)]
-        case inspect.ListType(item_type=item):
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             kind = item
         case inspect.DictType(value_type=item):
             kind = item
@@ -159,7 +159,9 @@ def _container(kind: inspect.Type) -> inspect.Type:
     """Return the object or list among the alternatives of a union; other types are unchanged."""
     if not isinstance(kind, inspect.UnionType):
         return kind
-    containers = (inspect.StructType, inspect.ListType, inspect.DictType)
+    containers = (
+        inspect.StructType, inspect.ListType, inspect.VarTupleType, inspect.DictType,
+    )  # fmt: skip
     return next((one for one in kind.types if isinstance(one, containers)), kind)
 
 
@@ -182,7 +184,10 @@ def _expected(kind: inspect.Type) -> str:
             return "null"
         case inspect.UnionType(types=types):
             return " or ".join(_expected(one) for one in types)
-        case inspect.ListType(item_type=item, min_length=least, max_length=most):
+        case (
+            inspect.ListType(item_type=item, min_length=least, max_length=most)
+            | inspect.VarTupleType(item_type=item, min_length=least, max_length=most)
+        ):
             return f"a list{_length(least, most, 'items')}, each {_expected(item)}"
         case inspect.NamedTupleType(fields=fields):
             return f"a list of {_alternatives([one.name for one in fields], 'and')}"
