@@ -40,6 +40,16 @@ FLASHES = """
 window.flashes = 0;
 Element.prototype.animate = () => (window.flashes += 1);
 """
+CUT = """
+window.texts = window.cut = 0;
+const fill = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+  const half = this.measureText(text).width / 2;
+  window.texts += 1;
+  window.cut += x - half < -0.01 || x + half > this.canvas.clientWidth + 0.01;
+  fill.call(this, text, x, y);
+};
+"""
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -317,6 +327,27 @@ def test_on_a_phone_score_and_countdown_stay_in_view(opens):
     assert counted["y"] >= 0
     assert counted["y"] + counted["height"] <= told["y"]
     assert told["y"] + told["height"] <= PHONE["viewport"]["height"]
+
+
+def test_the_plane_stays_where_it_is_when_the_policy_has_a_score(tmp_path, opens):
+    published("lander", tmp_path)
+    page = opens(viewport={"width": 1_000, "height": 800})
+    take_over(page)
+    page.evaluate("scrollTo(0, 0)")
+    assert score(page, "the policy here") is None
+    before = page.locator("#plane").bounding_box()
+    until(page, lambda: score(page, "the policy here") is not None)
+
+    assert page.locator("#plane").bounding_box() == before
+
+
+def test_names_at_the_edge_of_the_plane_are_not_cut_off(tmp_path, opens):
+    published("corridor", tmp_path)  # whose runners begin at the edge
+    page = opens(CUT, **PHONE)
+    take_over(page)
+    until(page, lambda: page.evaluate("window.texts") > 100)
+
+    assert page.evaluate("window.cut") == 0
 
 
 def test_people_in_a_trial_see_the_goal_the_scores_and_how_an_episode_ended(tmp_path, person):

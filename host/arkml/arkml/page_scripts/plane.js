@@ -242,10 +242,12 @@ export class Plane {
     context.textAlign = "center";
     const above = y - RADIUS - 9;
     const label = isMine ? `${name} (you)` : name;
+    const half = context.measureText(label).width / 2;
+    const middle = Math.max(half, Math.min(x, this.#canvas.clientWidth - half)); // not cut off
     context.strokeStyle = ink("--card");
     context.lineWidth = 4;
     context.lineJoin = "round";
-    context.strokeText(label, x, above < 12 ? y + 26 : above);
-    context.fillText(label, x, above < 12 ? y + 26 : above);
+    context.strokeText(label, middle, above < 12 ? y + 26 : above);
+    context.fillText(label, middle, above < 12 ? y + 26 : above);
   }
 }
