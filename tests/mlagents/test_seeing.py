@@ -146,6 +146,16 @@ def test_its_file_chooses_in_our_host_what_its_network_chooses(originals, train,
     np.testing.assert_array_equal(actions, theirs)
 
 
+@pytest.mark.parametrize(
+    ("name", "begins", "reaches"), [("sorter", 0.1, 0.3), ("gallery", -0.1, 0.05)]
+)
+def test_entities_and_views_are_learned(train, name, begins, reaches):
+    first, *_, before, last = train(name).returns
+
+    assert first < begins  # 0.03 and -0.23 by chance
+    assert (before + last) / 2 > reaches
+
+
 def test_a_board_is_learned_and_played_here_with_the_return_that_the_trainer_saw(train):
     trained = train("minatar_breakout")
     first, *_, last = trained.returns
