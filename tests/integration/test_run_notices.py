@@ -224,4 +224,8 @@ def test_a_webhook_of_a_training_that_fails_is_one_warning(tmp_path):
         )  # fmt: skip
 
     assert result.end_reason == "return"
-    assert [notice["kind"] for notice in failing.notices].count("goal") == 3
+    assert [notice["kind"] for notice in failing.notices] == ["goal"] * 3
+    assert [one for one in result.warnings if "notices to" in one] == [
+        f"notices to {failing.url.rpartition('/')[0]} are lost: it answered with status 500; this"
+        " is said once, until one has arrived again"
+    ]

@@ -1,5 +1,6 @@
 """The verdict of a training's monitor on what its hive says."""
 
+import threading
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from tests.tracked import RUN
-from tests.waiting import eventually
+from tests.waiting import PATIENCE, eventually
 
 from arkml.errors import GuestTrap, HiveRefused, HiveUnreachable, RunAborted, RunGone
 from arkml.hive.protocol.page_messages import HistoryEntry
@@ -266,6 +267,32 @@ def test_notices_of_the_trainings_before_this_one_are_not_said_again(monkeypatch
 
     assert told == ["restarted", "goal"]
     assert states == [[], ["restarted", "goal"]]
+
+
+def test_notices_that_two_threads_would_fetch_at_once_are_told_once(monkeypatch):
+    monkeypatch.setattr("arkml.training.monitor._INTERVAL", 3_600)
+    asked, answered, told = threading.Semaphore(0), threading.Event(), []
+    client = Client(replace(RUN, rows=5))
+
+    def events(_, since):
+        asked.release()
+        answered.wait(PATIENCE)
+        return done([one for one in HAPPENED if one.at > since])
+
+    client.events = events
+    with monitor_of(None) as monitor:
+        monitor._hives.started[0] = client, RUN
+        monitor.on_notice = told.append
+        threads = [threading.Thread(target=monitor.hear) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        asked.acquire()
+        asked.acquire(timeout=0.1)  # the other, unless it waits for the first
+        answered.set()
+        for thread in threads:
+            thread.join()
+
+    assert [one.kind for one in told] == ["stuck", "restarted", "goal"]
 
 
 def test_a_hive_that_tells_no_events_ends_no_training():

@@ -471,6 +471,7 @@ class GuestTrainer(Closing):
             raise self.error or none from none
         files, unwritten = write_files(self.options, outcome, self._record.stem)
         self._tracking.finish(outcome.metrics, outcome.info.rows, files)
+        self._notifier.close(_NOTIFIED_WITHIN)  # what did not arrive is one of the warnings
         errors: list[Exception] = [self.error] if self.error else []
         errors += [HiveUnreachable(outcome.missing)] if outcome.missing else []
         if outcome.unlearned:

@@ -104,6 +104,7 @@ class RunMonitor(Closing):
         self.evaluations: list[Evaluation] = []
         self._reported = self._reported_evaluations = self._reported_notices = 0
         self._heard: int | None = None  # the time of the last event
+        self._hearing = threading.Lock()  # what two threads would fetch at once is told once
         self._is_quiet = True
         self._lost_since: float | None = None
         self._began = time.monotonic()
@@ -297,7 +298,10 @@ class RunMonitor(Closing):
         """Fetch the notices of the hive that are new. Raises HiveError, TimeoutError and others."""
         if not self._hives.started:
             return
-        client, run = self._hives.started[0]
+        with self._hearing:
+            self._fetch_notices(*self._hives.started[0])
+
+    def _fetch_notices(self, client: HiveClient, run: RunInfo) -> None:
         events = client.events(run.id, self._heard or 0).result(_ANSWERED_WITHIN)
         is_first, self._heard = (
             self._heard is None,
