@@ -16,7 +16,7 @@ from arkml.cli import options
 from arkml.cli.exits import GOOD, Job, print_error, print_json
 from arkml.cli.launch import TOKEN
 from arkml.cli.units import counted
-from arkml.errors import UsageError
+from arkml.errors import HiveUnreachable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,5 +110,11 @@ def _read(names: Sequence[str], hive: str, data: Sequence[Path]) -> list[Reporte
     client = HiveClient(lambda: address)
     try:
         return read_from_hive(client, names, hive)
+    except HiveUnreachable as error:
+        if directory := next((name for name in names if Path(name).is_dir()), None):
+            raise UsageError(
+                f"{error}; {directory} is a directory, which --data {directory} reads"
+            ) from error
+        raise
     finally:
         client.close()
