@@ -5,7 +5,7 @@ import math
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -191,6 +191,7 @@ JSON = st.recursive(
 )
 
 
+@example("parts", [None])
 @given(st.sampled_from(sorted(Settings(3, 2).as_json())), JSON)
 def test_settings_with_any_value_come_back_as_they_were_or_are_refused_in_a_sentence(name, value):
     sentence = ""

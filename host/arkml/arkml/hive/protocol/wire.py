@@ -117,7 +117,8 @@ def _refusal(cls: type[WireStruct], values: object, text: str) -> ArkmlError:
         path += (f".{name}" if path else name) if name else f"[{number}]"
         kind, value = _inner(kind, value, name or number)
         if isinstance(kind, inspect.StructType) and issubclass(kind.cls, WireStruct):
-            error = kind.cls.refusal
+            # A part that has no error of its own is refused as the whole is.
+            error = error if kind.cls.refusal is ProtocolError else kind.cls.refusal
     inner = _container(kind)
     fields = inner.fields if isinstance(inner, inspect.StructType) else ()
     prefix = f"{path}." if path else ""
