@@ -338,7 +338,7 @@ def test_episodes_that_began_in_one_submit_count_when_all_of_them_have_ended():
 def test_means_of_training_under_a_limit_prefer_neither_short_nor_long_episodes(most, truth):
     """Half of the episodes take 10 steps and half 200; the four guests have 16 agents each."""
     draw, means, ratings = np.random.default_rng(5), [], []
-    for _ in range(2):
+    for _ in range(4):
         made, world = RowStatistics(most), [CoinGuest(guest, draw) for guest in range(4)]
         for _ in range(700):
             for place, guest in enumerate(world):
@@ -349,9 +349,9 @@ def test_means_of_training_under_a_limit_prefer_neither_short_nor_long_episodes(
         means.append(dict(made.points())["rollout/ep_rew_mean"])
 
     deviation = (min(most, 200) - 10) / 2
-    assert np.mean(means) == pytest.approx(truth, abs=5 * deviation / 200**0.5)
+    assert np.mean(means) == pytest.approx(truth, abs=5 * deviation / 400**0.5)
     assert np.mean(ratings) == pytest.approx(truth, abs=5 * deviation / (20 * len(ratings)) ** 0.5)
-    assert len(ratings) > 3
+    assert len(ratings) > 7
 
 
 class CoinGuest:
