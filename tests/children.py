@@ -5,10 +5,12 @@ Each process of pytest names itself in the environment of what it starts. A ward
 end, however it ends, and kills what still bears its name. It is this file, run as a program.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 STARTED_BY = "ARKML_TESTS_OF"
@@ -41,22 +43,45 @@ def kill_bearing(variable, value):
     return killed
 
 
-def kill_those_of(test):
-    """Kill what a test started in its own body, and left."""
-    return kill_bearing(TEST, f"{test} (call)")
+def kill_those_of(test, began):
+    """
+    Kill what a test started in its own body, and left.
+
+    Forks (tests/prefork.py) do not bear its name: they are known as descendants of this process
+    that are younger than the `began` (`now`) of the body.
+    """
+    killed = kill_bearing(TEST, f"{test} (call)")
+    parents, younger = [os.getpid()], []
+    processes = list(_processes())
+    for parent in parents:
+        children = [(pid, start) for pid, of, start, _ in processes if of == parent]
+        parents += [pid for pid, _ in children]
+        younger += [pid for pid, start in children if start > began]
+    for pid in younger:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return killed + younger
+
+
+def now():
+    """The time as /proc tells it of a process's start: in ticks since the system's."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def children_of(pid):
     """The ids of the processes that a process has started, without its companion."""
-    found = []
+    return [one for one, parent, _, name in _processes() if parent == pid and name != COMPANION]
+
+
+def _processes():
+    """The id, the parent's, the start (`now`) and the name of each process."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            name, _, rest = path.read_text().rpartition(")")
+            before, _, rest = path.read_text().rpartition(")")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(rest.split()[1]) == pid and not name.endswith(f"({COMPANION}"):
-            found.append(int(path.parent.name))
-    return found
+        fields = rest.split()  # from the third on
+        yield int(path.parent.name), int(fields[1]), int(fields[19]), before.partition("(")[2]
 
 
 def take_signals():

@@ -11,6 +11,7 @@ from one run to the next: most of what tests of updates cost is the compilation.
 import compileall
 import gc
 import os
+import signal
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -23,7 +24,7 @@ from arkml.base.loggers import forget_notices
 from arkml.hive.protocol.audit import AUDIT
 from arkml.learning.compilation_cache import open_cache
 
-HAS_FAILED = pytest.StashKey()
+HAS_FAILED, BEGAN = pytest.StashKey(), pytest.StashKey()
 PACKAGES = str(Path(__file__).with_name("drawn_learner"))
 HOST = Path(__file__).parents[1] / "host"
 
@@ -68,8 +69,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers():
-    """Return a worker more than there are processors: many tests wait for other processes."""
-    return (yield) + 1
+    """Return two workers more than there are processors: many tests wait for other processes."""
+    return (yield) + 2
 
 
 @pytest.hookimpl(wrapper=True)
@@ -79,13 +80,36 @@ def pytest_runtest_makereport(item):
     if report.failed:
         item.stash[HAS_FAILED] = True
     if report.when == "teardown" and HAS_FAILED in item.stash:
-        children.kill_those_of(item.nodeid)
+        children.kill_those_of(item.nodeid, item.stash[BEGAN])
     return report
 
 
-def pytest_runtest_setup():
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_timeout_set_timer(item):
+    """End what a test waits for, once its time is over: to leave a `with` it may wait again."""
+    answer = yield
+    fail = signal.getsignal(signal.SIGALRM)
+
+    def end(*given):
+        children.kill_those_of(item.nodeid, item.stash[BEGAN])
+        fail(*given)
+
+    if callable(fail):  # and not the other method, a thread that ends the process
+        signal.signal(signal.SIGALRM, end)
+    return answer
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
     """Let each test see the notices that a process logs once."""
     forget_notices()
+    item.stash[BEGAN] = children.now()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    """Tell what a test starts from what its fixtures have started, which others may share."""
+    item.stash[BEGAN] = children.now()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,7 +8,8 @@ it is a fork shows in /proc/PID/cmdline alone, and a test for which that matters
 process.
 
 The hive, the learners and the evaluator that commands and hives start in their turn are forks as
-well: what is one of PARENTS has, from its start, a child that forks for it, its `COMPANION`.
+well, and so are the fake learners of tests/integration: what is one of PARENTS has, from its start,
+a child that forks for it, its `COMPANION`.
 """
 
 import atexit
@@ -56,6 +57,7 @@ OFFSPRING = (
     "arkml.server", "arkml.learning.worker", "arkml.training.evaluations",
     "arkml.training.rollout_worker",
 )  # fmt: skip
+FAKE_LEARNER = str(Path(__file__).parent / "integration" / "fake_learner.py")
 READ_AT_START = ("PYTHON", "ARKML_PURE")  # beginnings of variables that are read at the start
 WARNINGS = "error"
 _STRICT = ("PYTHONWARNINGS", WARNINGS)
@@ -113,7 +115,10 @@ def _is_ours(arguments):
 
 
 def _is_offspring(arguments):
-    return _is_ours(arguments) and arguments[2] in OFFSPRING
+    kind, what, *_ = arguments[1:]
+    return arguments[0] == _PYTHON and (
+        kind == FAKE_LEARNER or (kind == "-m" and what in OFFSPRING)
+    )
 
 
 def _fork(words, descriptors, environment, *, cwd, session):
@@ -181,6 +186,9 @@ class _Server:
         theirs.close()
         atexit.register(self.close)
 
+    def serves(self, pid):
+        return self.owner == pid and self._process.poll() is None
+
     def ask(self, request, fds):
         socket.send_fds(self._link, [json.dumps(request).encode()], fds)
 
@@ -215,15 +223,19 @@ class _Companion:
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
+    def serves(self, pid):
+        return self.owner == pid
+
     def ask(self, request, fds):
         socket.send_fds(self._link, [json.dumps(request).encode()], fds)
 
 
 _started = []
+_imported = {}  # name -> module, before any fork
 
 
 def _server():
-    if not _started or _started[-1].owner != os.getpid():
+    if not _started or not _started[-1].serves(os.getpid()):
         _started.append(_Server())
     return _started[-1]
 
@@ -244,25 +256,30 @@ def _serve(link):
         if not data:
             return None
         *streams, answer = fds
+        request = json.loads(data)
         between = os.fork()
-        if between == 0 and _is_adopted(answer):
+        if between == 0 and _is_adopted(answer, session=request["session"]):
             link.close()
             os.close(answer)
-            return _settle(json.loads(data), streams)
+            return _settle(request, streams)
         for fd in fds:
             os.close(fd)
         os.waitpid(between, 0)
 
 
-def _is_adopted(answer):
+def _is_adopted(answer, *, session):
     """
     Fork, and return True in the fork once it is a child of the process that asked.
 
     That one adopts it when this process, which is between the two, ends: so it can be waited for.
+    It is told of the fork once that has its own session, if it is to have one: the group of a
+    process may be killed as soon as its id is known.
     """
     between = os.getpid()
     if os.fork():
         os._exit(0)
+    if session:
+        os.setsid()
     while os.getppid() == between:
         time.sleep(0.001)
     try:
@@ -274,8 +291,6 @@ def _is_adopted(answer):
 
 def _settle(request, streams):
     """Give a fork the streams, folder, limits and variables of a request; return its words."""
-    if request["session"]:
-        os.setsid()
     os.nice(max(0, request["nice"] - os.nice(0)))
     above = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for fd in streams]
     for fd in streams:
@@ -314,7 +329,7 @@ def _open_streams():
 
 
 def _run(words):
-    """Run `-m MODULE WORDS` or `-c SCRIPT WORDS` as the interpreter does."""
+    """Run `-m MODULE WORDS`, `-c SCRIPT WORDS` or `FILE WORDS` as the interpreter does."""
     kind, what, *more = words
     while kind == "-m" and (what, *more[:1]) in PARENTS:
         companion = _Companion()
@@ -327,11 +342,27 @@ def _run(words):
         sys.argv = [what, *more]
         sys.modules.pop(what, None)  # which runs anew, as the main module
         runpy.run_module(what, run_name="__main__", alter_sys=True)
+    elif kind != "-c":
+        sys.argv = [kind, what, *more]
+        runpy.run_path(kind, run_name="__main__")
     else:
         sys.argv = ["-c", *more]
         sys.path.insert(0, "")
         main = sys.modules["__main__"] = types.ModuleType("__main__")
         exec(compile(what, "<string>", "exec"), main.__dict__)
+
+
+def _leave_imported():
+    """
+    Keep what was imported before the fork from being taken apart at the end.
+
+    That would write to all of it, for which each page is copied, and costs more than most processes
+    do. What a process has made and imported itself ends as ever.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_imported))  # for ever
+    for name, module in _imported.items():
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
 
 
 def _import_all():
@@ -342,9 +373,13 @@ def _import_all():
                 importlib.import_module(f"{name}.{module.name}")
     for name in MODULES:
         importlib.import_module(name)
+    _imported.update(sys.modules)
+    for name in ("builtins", "sys", "warnings"):  # which the end itself wants
+        del _imported[name]
 
 
 if __name__ == "__main__":
+    atexit.register(_leave_imported)  # before any other: it runs last
     _link = socket.socket(fileno=int(sys.argv[1]))
     _import_all()
     assert len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208  a fork has but one thread
