@@ -10,24 +10,31 @@ PATIENCE = 300.0
 """Seconds until a test has failed that waits for what does not come; plenty on a loaded machine."""
 
 
+MOST_BETWEEN = 0.1
+"""Seconds between two questions at most: to ask costs more than to wait."""
+
+
 class NotInTime(AssertionError):
     """A condition that did not become true in time."""
 
 
-def eventually(condition, timeout=PATIENCE, *, interval=0.01):
+def eventually(condition, timeout=PATIENCE, *, interval=None):
     """
     Return the first true value of `condition()`, which is asked every `interval` seconds.
 
-    Raise NotInTime after `timeout` seconds: a bound for what hangs. The condition is always asked
-    once more after the time is up.
+    Without an interval it is asked after 10 ms, and less often what takes longer: after each tenth
+    of the time that it has taken. Raise NotInTime after `timeout` seconds: a bound for what hangs.
+    The condition is always asked once more after the time is up.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
+    deadline = began + timeout
     while not (value := condition()):
         if time.monotonic() >= deadline:
             if value := condition():
                 break
             raise NotInTime(f"the condition was still {value!r} after {timeout:g} s")
-        time.sleep(interval)
+        waited = time.monotonic() - began
+        time.sleep(min(max(waited / 10, 0.01), MOST_BETWEEN) if interval is None else interval)
     return value
 
 

@@ -35,7 +35,7 @@ def module(*parts, uses=(), imports=(), memory='(memory (export "memory") 1)'):
 
 def data(offset, content):
     """A data segment."""
-    escaped = "".join(f"\\{byte:02x}" for byte in content)
+    escaped = "\\" + content.hex("\\") if content else ""
     return f'(data (i32.const {offset}) "{escaped}")'
 
 

@@ -77,7 +77,7 @@ def test_minutes_end_a_submit_that_waits(train, options):
 def test_minutes_end_a_cmdlet(train, hive):
     address = hive.locate()
     words = f"{address.host} {address.port} 2000000000 x"
-    result = train("learns", CMDLET, minutes=0.05, cmdlet=words)
+    result = train("learns", CMDLET, minutes=0.02, cmdlet=words)
 
     assert result.end_reason == "minutes"
 
