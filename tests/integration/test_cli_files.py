@@ -194,6 +194,25 @@ def test_describe_shows_inputs_outputs_size_and_verdict():
     assert re.search(r"actions +actions +rows x 3", run.out)
 
 
+@pytest.mark.parametrize(
+    ("batch", "why"), [("N", "what it gives for a row depends on"), (1, "the file is for 1 row")]
+)
+def test_describe_says_why_rows_run_one_by_one(tmp_path, batch, why):
+    obs, actions = (
+        onnx.helper.make_tensor_value_info(name, 1, [batch, 8]) for name in ("obs", "actions")
+    )
+    node = onnx.helper.make_node("Softmax", ["obs"], ["actions"], axis=0)
+    graph = onnx.helper.make_graph([node], "g", [obs], [actions])
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save_model(
+        onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "one.onnx"
+    )
+    run = arkml("describe", tmp_path / "one.onnx")
+
+    assert "rows run one by one: " in run.out
+    assert why in " ".join(run.out.split())
+
+
 def ambiguous(folder):
     """A policy of the corridor with two outputs, either of which could act."""
     ports = {

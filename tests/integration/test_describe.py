@@ -167,6 +167,21 @@ def test_a_batch_that_is_opened_is_not_told_and_one_that_stays_is(batch):
     assert describe(mixing).batch == batch
 
 
+@pytest.mark.parametrize(
+    ("batch", "why"),
+    [("N", "node 'm' (ReduceMean): what it gives for a row depends on other rows"), (1, "")],
+)
+def test_why_rows_run_one_by_one_is_told(batch, why):
+    mixing = build.model(
+        [build.node("ReduceMean", "obs", "m", axes=[0]), build.node("Mul", "obs m", "actions")],
+        [build.port("obs", batch, 8)],
+        [build.port("actions", batch, 8)],
+    )
+    report = describe(mixing)
+
+    assert (report.batch, report.why_one) == (1, why)
+
+
 def test_weights_in_other_files_name_the_remedies(tmp_path):
     model = onnx.ModelProto.FromString(build.linear(np.ones((64, 64))))
     onnx.save_model(

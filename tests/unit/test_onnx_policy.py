@@ -13,6 +13,7 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.batches import MetadataLog
 from arkml.errors import ModelRejected, Unavailable
 from arkml.hive.protocol.parts import Part, fields_of
+from arkml.limits import Limits
 from arkml.policies import library, load_time, model_cache, onnx_model, pace, run_limit
 from arkml.policies.model_runner import failed
 from arkml.policies.onnx import is_of_guest, session_bytes
@@ -313,6 +314,140 @@ def test_a_row_is_answered_alone_by_a_model_that_computes_its_rows_from_each_oth
 
     alone = [acted(policy, features[i : i + 1])[0] for i in range(5)]
     assert np.array_equal(acted(policy, features), alone)
+
+
+def integers(**values):
+    return [
+        build.numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in values.items()
+    ]
+
+
+def between_rows(nodes, weights=()):
+    """A model of these nodes, each `operator inputs -> output`, from obs [N, 2, 3] to actions."""
+    made = [
+        build.node(operator, *rest.split(" -> "), **attributes)
+        for operator, rest, attributes in nodes
+    ]
+    made.append(build.node("Reshape", "moved rows", "actions"))
+    inputs, outputs = [build.port("obs", "N", 2, 3)], [build.port("actions", "N", 6)]
+    return build.model(made, inputs, outputs, [*weights, *integers(rows=[-1, 6])])
+
+
+MOVING = {
+    "flip": between_rows(
+        [("Slice", "obs last first batch back -> moved", {})],
+        integers(last=[-1], first=[-(1 << 40)], batch=[0], back=[-1]),
+    ),
+    "flip of the rows behind steps": between_rows(
+        [
+            ("Transpose", "obs -> steps", {"perm": [1, 0, 2]}),
+            ("Slice", "steps last first batch back -> turned", {}),
+            ("Transpose", "turned -> moved", {"perm": [1, 0, 2]}),
+        ],
+        integers(last=[-1], first=[-(1 << 40)], batch=[1], back=[-1]),
+    ),
+    "deal": between_rows(  # as cards to players
+        [("Transpose", "obs -> moved", {"perm": [1, 0, 2]})],
+    ),
+    "deal through a matrix": between_rows(
+        [
+            ("Reshape", "obs flat -> by_hand", {}),
+            ("Transpose", "by_hand -> moved", {"perm": [1, 0]}),
+        ],
+        integers(flat=[6, -1]),
+    ),
+    "twice": between_rows(
+        [
+            ("Concat", "obs obs -> both", {"axis": 0}),
+            ("Reshape", "both pairs -> paired", {}),
+            ("ReduceSum", "paired axis -> moved", {"keepdims": 0}),
+        ],
+        integers(pairs=[-1, 2, 2, 3], axis=[1]),
+    ),
+    "tiles": between_rows(
+        [
+            ("Tile", "obs two -> both", {}),
+            ("Reshape", "both pairs -> paired", {}),
+            ("ReduceSum", "paired axis -> moved", {"keepdims": 0}),
+        ],
+        integers(two=[2, 1, 1], pairs=[-1, 2, 2, 3], axis=[1]),
+    ),
+    "sums of others": between_rows(
+        [
+            ("Reshape", "obs rows -> flat", {}),
+            ("Einsum", "flat flat -> moved", {"equation": "bi,ci->bi"}),
+        ],
+    ),
+    "their number": between_rows(
+        [
+            ("Shape", "obs -> sizes", {"end": 1}),
+            ("Cast", "sizes -> count", {"to": 1}),
+            ("Div", "obs count -> moved", {}),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_a_row_is_answered_alone_by_a_model_that_moves_or_counts_rows(name):
+    features = numbers(5, 6)
+    policy = load(MOVING[name], 6, 6)
+
+    alone = [acted(policy, features[i : i + 1])[0] for i in range(5)]
+    assert np.array_equal(acted(policy, features), alone)
+
+
+STAYING = {
+    "steps in one matrix": between_rows(  # as in torch's attention
+        [
+            ("Transpose", "obs -> steps", {"perm": [1, 0, 2]}),
+            ("Reshape", "steps flat -> matrix", {}),
+            ("Relu", "matrix -> result", {}),
+            ("Reshape", "result apart -> again", {}),
+            ("Transpose", "again -> moved", {"perm": [1, 0, 2]}),
+        ],
+        integers(flat=[-1, 3], apart=[2, -1, 3]),
+    ),
+    "tiles of one row": between_rows(
+        [
+            ("Tile", "obs two -> both", {}),
+            ("Reshape", "both apart -> turns", {}),
+            ("ReduceSum", "turns axis -> moved", {"keepdims": 0}),
+        ],
+        integers(two=[2, 1, 1], apart=[2, -1, 2, 3], axis=[0]),
+    ),
+    "features from the last on": between_rows(
+        [("Slice", "obs last first axis back -> moved", {})],
+        integers(last=[-1], first=[-(1 << 40)], axis=[1], back=[-1]),
+    ),
+    "divided by the number of features": between_rows(
+        [
+            ("Shape", "obs -> sizes", {}),
+            ("Gather", "sizes axis -> width", {"axis": 0}),
+            ("Cast", "width -> count", {"to": 1}),
+            ("Div", "obs count -> moved", {}),
+        ],
+        integers(axis=[-1]),
+    ),
+    "as many zeros": between_rows(
+        [
+            ("Shape", "obs -> sizes", {}),
+            ("ConstantOfShape", "sizes -> zeros", {}),
+            ("Add", "obs zeros -> moved", {}),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_rows_that_stay_in_their_order_are_answered_in_one_run(name):
+    features = numbers(5, 6)
+    policy = load(STAYING[name], 6, 6)
+
+    alone = [acted(policy, features[i : i + 1])[0] for i in range(5)]
+    assert np.array_equal(acted(policy, features), alone)
+    assert onnx_model.load_onnx(STAYING[name], Limits(), seconds=10.0).block is None
 
 
 def test_a_recurrent_model_with_a_fixed_batch_remembers():

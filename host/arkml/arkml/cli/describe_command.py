@@ -68,7 +68,7 @@ def _show(path: Path, report: ModelReport) -> None:
     if report.producer:
         rows.append(("producer", report.producer))
     if report.batch is not None:
-        rows.append(("batch", _batch(report.batch)))
+        rows.append(("batch", _batch(report.batch, report.why_one)))
     if report.acts:
         rows.append(("acts", report.acts))
     show(path.name, facts([*rows, ("verdict", report.verdict)]))
@@ -83,7 +83,7 @@ def _port(port: PortReport) -> tuple[str, str, str]:
     return port.name, port.role, shape if port.type == "float32" else f"{shape}, {port.type}"
 
 
-def _batch(size: int) -> str:
+def _batch(size: int, why_one: str) -> str:
     if size == 1:
-        return "rows run one by one: fixed at 1 row, or computed from each other"
+        return f"rows run one by one: {why_one or 'the file is for 1 row'}"
     return f"fixed at {size} rows"

@@ -51,7 +51,8 @@ class ModelReport:
     The description of a model file.
 
     kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. batch: the rows that the
-    model takes at a time, None for any number. acts: which outputs act. verdict: `ACCEPTED`, or the
+    model takes at a time, None for any number. why_one: why that is 1 although the file leaves it
+    open, or empty. acts: which outputs act. verdict: `ACCEPTED`, or the
     reason why the model is refused, which leaves fields that could not be determined empty.
     """
 
@@ -62,6 +63,7 @@ class ModelReport:
     opset: int = 0
     producer: str = ""
     batch: int | None = None
+    why_one: str = ""
     inputs: tuple[PortReport, ...] = ()
     outputs: tuple[PortReport, ...] = ()
     acts: str = ""
@@ -190,7 +192,9 @@ def _with_ports(report: ModelReport, opened: ModelFile, outputs: tuple[str, ...]
         model = opened.load(signatures[0].outputs)
     except AbiError as error:
         return replace(described, verdict=str(error))
-    return replace(described, batch=model.block if isinstance(model, OnnxModel) else None)
+    if not isinstance(model, OnnxModel):
+        return described
+    return replace(described, batch=model.block, why_one=model.why_one)
 
 
 def _sentence(signature: Signature) -> str:

@@ -95,9 +95,10 @@ class OnnxModel:
     """
     A session of onnxruntime with its ports. Any thread may run it.
 
-    `block` is the only batch size that it takes, or None. `chunk` is the largest number of rows of
-    one run, `seconds` the time that a batch may take. `slowness` is the time of a run in relation
-    to `pace`. Up to `abreast` runs of as many rows may be in progress at the same time.
+    `block` is the only batch size that it takes, or None; `why_one` is the reason why that is 1
+    although the file leaves it open, or empty. `chunk` is the largest number of rows of one run,
+    `seconds` the time that a batch may take. `slowness` is the time of a run in relation to `pace`.
+    Up to `abreast` runs of as many rows may be in progress at the same time.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class OnnxModel:
         pace: ModelTime,
         *,
         block: int | None,
+        why_one: str,
         chunk: int,
         slowness: float,
         seconds: float,
@@ -117,6 +119,7 @@ class OnnxModel:
         self.inputs = inputs
         self.outputs = outputs
         self.block = block
+        self.why_one = why_one
         self.chunk = block or chunk
         self.session_bytes = session_bytes
         self._session = session
@@ -271,9 +274,9 @@ class OnnxFile:
         if rows.block is None:
             is_changed = conform(vetted.model, rows, vetted.tensors)
             loaded = examined(vetted.model) if is_changed or is_pruned else vetted
-            block = _block(loaded)
-            self._plain = None if is_changed or block else loaded
-            return _load(loaded, self._time, block)
+            mixing = _mixing(loaded)
+            self._plain = None if is_changed or mixing else loaded
+            return _load(loaded, self._time, 1 if mixing else None, mixing)
         opened_one = self._opened(vetted, rows, names)
         conform(vetted.model, rows, vetted.tensors)
         fixed = _load(examined(vetted.model), self._time, rows.block)
@@ -312,7 +315,7 @@ class OnnxFile:
         prune(vetted.model, outputs)
         conform(vetted.model, rows, vetted.tensors)
         loaded = examined(vetted.model)
-        block = rows.block or _block(loaded)
+        block = rows.block or (1 if _mixing(loaded) else None)
         return loaded.model.SerializeToString(), _load(loaded, self._time, block).block
 
     def note(self, key: str) -> str:
@@ -408,34 +411,42 @@ def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
     return OnnxFile(data, limits, seconds=seconds).load()
 
 
-def _block(vetted: Vetted) -> int | None:
-    """Return 1 if rows of a model for any batch depend on each other: they run alone. Else None."""
+def _mixing(vetted: Vetted) -> str:
+    """Return why the rows of a model for any batch depend on each other, empty if they do not."""
     try:
         require_rows_apart(vetted)
     except ModelRejected as error:
         log.debug("the model runs on 1 row at a time: %s", error)
-        return 1
-    return None
+        return str(error)
+    return ""
 
 
-def _load(vetted: Vetted, time_left: LoadTime, block: int | None = None) -> OnnxModel:
+def _load(
+    vetted: Vetted, time_left: LoadTime, block: int | None = None, why_one: str = ""
+) -> OnnxModel:
     # The vetted model, not its bytes: another parser might read those differently.
-    return _open(vetted.model.SerializeToString(), vetted, time_left, block)
+    return _open(vetted.model.SerializeToString(), vetted, time_left, block, why_one)
 
 
-def _open(data: bytes, vetted: Vetted, time_left: LoadTime, block: int | None = None) -> OnnxModel:
+def _open(
+    data: bytes,
+    vetted: Vetted,
+    time_left: LoadTime,
+    block: int | None = None,
+    why_one: str = "",
+) -> OnnxModel:
     """Open a session of the bytes of a vetted model, and run it on a few rows."""
     pace, cost = vetted.pace, vetted.cost
     largest, folded = vetted.folded(FOLDED_BYTES)
     session = open_session(data, time_left, folded_bytes=max(1, largest))
     try:
         trial = _try_out(session, block or _TRIAL_ROWS, pace, time_left)
-    except ModelRejected:
+    except ModelRejected as error:
         if block is not None:
             raise
         time_left.require()
         # Some models claim any batch size but have shapes that fit one row only.
-        block = 1
+        block, why_one = 1, str(error)
         trial = _try_out(session, block, pace, time_left)
     rows = block or _TRIAL_ROWS
     slowness = max(1.0, trial.seconds / pace.seconds(rows, rows))
@@ -448,6 +459,7 @@ def _open(data: bytes, vetted: Vetted, time_left: LoadTime, block: int | None = 
         trial.outputs,
         pace,
         block=block,
+        why_one=why_one,
         chunk=chunk,
         abreast=max(1, _ABREAST_BYTES // max(1, (block or chunk) * cost.row_bytes)),
         slowness=slowness,

@@ -134,17 +134,9 @@ def split(call: Call) -> list[Tensor]:
 def slice_(call: Call) -> list[Tensor]:
     """Size Slice of input 0 by starts, ends, axes and steps; values of vectors are tracked."""
     tensor = call.input(0)
-    starts, ends, axes, steps = _slice_arguments(call)
-    axes = axes if axes is not None else tuple(range(len(starts)))
-    steps = steps if steps is not None else (1,) * len(starts)
-    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise ModelRejected("starts, ends, axes and steps do not fit together")
     shape = list(tensor.shape)
     value = tensor.value
-    named = [checked_axis(axis, len(shape)) for axis in axes]
-    if len(set(named)) != len(named):
-        raise ModelRejected(f"axes {list(axes)} name one axis twice")
-    for axis, start, end, step in zip(named, starts, ends, steps, strict=True):
+    for axis, start, end, step in zip(*slice_arguments(call), strict=True):
         # Python would count an end this far below zero from the back.
         stop = None if end in _OPEN_ENDS or (step < 0 and end < -shape[axis]) else end
         # onnxruntime takes a start this far below zero for the first element, Python for none.
@@ -165,17 +157,26 @@ _OPEN_ENDS = frozenset({(1 << 31) - 1, (1 << 63) - 1})
 _Integers = tuple[int, ...]
 
 
-def _slice_arguments(
-    call: Call,
-) -> tuple[_Integers, _Integers, _Integers | None, _Integers | None]:
+def slice_arguments(call: Call) -> tuple[_Integers, _Integers, _Integers, _Integers]:
+    """Return the axes that a Slice names, with the start, end and step of each."""
+    axes: _Integers | None
     if call.version < 10:
         starts, ends = call.integers("starts"), call.integers("ends")
+        axes, steps = call.integers("axes"), None
         if starts is None or ends is None:
             raise ModelRejected("attribute starts or ends is missing")
-        return starts, ends, call.integers("axes"), None
-    axes = None if call.optional(3) is None else call.known(3)
-    steps = None if call.optional(4) is None else call.known(4)
-    return call.known(1), call.known(2), axes, steps
+    else:
+        starts, ends = call.known(1), call.known(2)
+        axes = None if call.optional(3) is None else call.known(3)
+        steps = None if call.optional(4) is None else call.known(4)
+    axes = axes if axes is not None else tuple(range(len(starts)))
+    steps = steps if steps is not None else (1,) * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise ModelRejected("starts, ends, axes and steps do not fit together")
+    named = tuple(checked_axis(axis, len(call.input(0).shape)) for axis in axes)
+    if len(set(named)) != len(named):
+        raise ModelRejected(f"axes {list(axes)} name one axis twice")
+    return named, starts, ends, steps
 
 
 def gather(call: Call) -> list[Tensor]:

@@ -24,7 +24,7 @@ def einsum(call: Call) -> list[Tensor]:
     kind = tensors[0].kind
     if kind not in (ElementType.FLOAT, ElementType.DOUBLE) or tensors[-1].kind is not kind:
         raise ModelRejected(f"Einsum on {kind.name} is not allowed")
-    terms, result = _terms(call.attribute("equation"), len(tensors))
+    terms, result = terms_of(call)
     sizes: dict[str, int] = {}
     for term, tensor in zip(terms, tensors, strict=True):
         if len(term) != len(tensor.shape):
@@ -40,8 +40,9 @@ def einsum(call: Call) -> list[Tensor]:
     return [Tensor(kind, shape)]
 
 
-def _terms(equation: object, count: int) -> tuple[list[str], str]:
-    """Return the indices of the tensors and of the result of an equation."""
+def terms_of(call: Call) -> tuple[list[str], str]:
+    """Return the indices of the tensors and of the result of an Einsum. Raises ModelRejected."""
+    equation, count = call.attribute("equation"), len(call.inputs)
     text = equation.decode(errors="replace") if isinstance(equation, bytes) else ""
     match = _EQUATION.fullmatch(text.replace(" ", "")) if len(text) < 100 else None
     if match is None or (match[2] is None) != (count == 1):
