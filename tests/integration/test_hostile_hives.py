@@ -126,9 +126,13 @@ async def test_a_body_that_is_announced_too_large_is_not_read():
 
 
 SLOW = {
-    "informational answers": itertools.repeat(b"HTTP/1.1 102 Processing\r\n\r\n"),
-    "a body": itertools.chain([OK + b"\r\n"], itertools.repeat(b" ")),
+    "informational answers": (b"", b"HTTP/1.1 102 Processing\r\n\r\n"),
+    "a body": (OK + b"\r\n", b" "),
 }
+
+
+def dripping(first, endless):
+    return itertools.chain([first], itertools.repeat(endless))
 
 
 @pytest.mark.parametrize("what", SLOW)
@@ -136,9 +140,26 @@ async def test_an_answer_that_drips_ends_though_it_never_pauses(monkeypatch, wha
     monkeypatch.setattr(transport, "_TIMEOUT_OF_PARTS", 0.1)
     monkeypatch.setattr(transport, "_RATE", 1 << 40)
 
-    async with answering(SLOW[what], pause=0.005) as (client, _):
+    async with answering(dripping(*SLOW[what]), pause=0.005) as (client, _):
         with pytest.raises(HiveUnreachable, match="did not arrive in time"):
             await client.send("GET", "/runs", timeout=0.5)
+
+
+@pytest.mark.parametrize("what", [*SLOW, "nothing"])
+@pytest.mark.parametrize(("method", "key"), [("GET", ""), ("POST", "k")])
+async def test_a_request_whose_time_is_over_is_not_repeated(monkeypatch, what, method, key):
+    """`arkml hive list` was held for as long again, and the start of a run eight times as long."""
+    monkeypatch.setattr(transport, "_TIMEOUT_OF_PARTS", 0.1)
+    monkeypatch.setattr(transport, "_TIMEOUT", httpx.Timeout(0.1))
+    monkeypatch.setattr(transport, "_RATE", 1 << 40)
+    parts, requests = SLOW.get(what, (b"", b"")), []
+
+    async with answering(dripping(*parts), pause=0.005) as (client, _):
+        client.on_request = lambda: requests.append(method)
+        with pytest.raises(HiveUnreachable, match="no hive answers"):
+            await client.ask(method, "/runs", key=key)
+
+    assert requests == [method]
 
 
 def test_an_object_is_parsed_up_to_a_size_alone():

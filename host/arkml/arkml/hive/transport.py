@@ -176,14 +176,16 @@ class HiveTransport:
         """
         Return the answer to one request that the hive grants.
 
-        A request with an idempotency `key` is repeated for some seconds if its answer is lost, for
-        example because the connection broke. Raises HiveUnreachable, HiveRefused and
-        ProtocolError.
+        A request by GET, or with an idempotency `key`, is repeated if the connection broke, the
+        latter for some seconds. One whose time is over is not: the hive would have as much again.
+        Raises HiveUnreachable, HiveRefused and ProtocolError.
         """
         headers = {_KEY_HEADER: key} if key else None
         try:
             answer = await self.send(method, path, body=body, headers=headers, is_file=is_file)
         except HiveUnreachable as error:
+            if _is_late(error):
+                raise
             if method == "GET":
                 answer = await self.send(method, path, body=body, is_file=is_file)
             elif key and _is_lost(error):
@@ -203,6 +205,8 @@ class HiveTransport:
             try:
                 return await self.send(method, path, body=body, headers=headers)
             except HiveUnreachable as error:
+                if _is_late(error):
+                    raise
                 lost = error
         raise lost
 
@@ -368,6 +372,11 @@ def _is_lost(error: HiveUnreachable) -> bool:
     """Return whether the hive may have received a request, as it was sent at least in part."""
     cause = error.__cause__
     return isinstance(cause, httpx.HTTPError) and not isinstance(cause, _NOT_SENT)
+
+
+def _is_late(error: HiveUnreachable) -> bool:
+    """Return whether the time of a request is over: a hive that drips would hold the next one."""
+    return isinstance(error.__cause__, httpx.TimeoutException)
 
 
 def new_key() -> str:
