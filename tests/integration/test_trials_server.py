@@ -29,6 +29,7 @@ from tests.integration.trial_programs import (
 from tests.waiting import tasks_left
 
 from arkml.trials.core.error import TrialError
+from arkml.trials.sdk import grpc_service
 from arkml.trials.sdk.grpc_service import GrpcTrials
 from arkml.trials.server.server import Server
 from arkml.trials.server.server_options import TrialLimits, TrialsOptions
@@ -721,3 +722,36 @@ async def test_servers_and_parts_on_this_machine_are_asked_without_a_proxy(monke
     assert str(told.value).endswith(
         "; it was asked by the proxy of grpc_proxy (no_proxy names hosts without one)"
     )
+
+
+ASKED = {
+    "info": lambda trials: trials.info([], TrialInfoRequest()),
+    "start": lambda trials: trials.start(TrialStartRequest()),
+    "terminate": lambda trials: trials.terminate(["t"], is_hard=False),
+    "versions": lambda trials: trials.versions(),
+    "describe": lambda trials: trials.describe(),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+async def test_a_server_that_takes_a_request_and_never_answers_is_given_up(monkeypatch, what):
+    monkeypatch.setattr(grpc_service, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(grpc_service, "_START_SECONDS", 0.2)
+
+    async def never(*_):
+        await asyncio.Event().wait()
+
+    class Silent(grpc.GenericRpcHandler):
+        def service(self, _):
+            return grpc.unary_unary_rpc_method_handler(never)
+
+    server = grpc.aio.server(handlers=[Silent()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    trials = GrpcTrials(f"127.0.0.1:{port}")
+    try:
+        with pytest.raises(TrialError, match=f"at 127.0.0.1:{port} has not answered in time"):
+            await ASKED[what](trials)
+    finally:
+        await trials.close()
+        await server.stop(None)

@@ -41,6 +41,12 @@ _log = SafeLogger(__name__)
 LEAVING_SECONDS: Final = 10.0
 """Seconds that a server has to end a stream after this program has left it."""
 
+_ANSWER_SECONDS = 60.0
+"""Seconds that a server has to answer a request."""
+
+_START_SECONDS = 600.0
+"""Seconds that it has to start a trial: each pre-trial hook may take half a minute there."""
+
 
 class GrpcTrials:
     """
@@ -64,7 +70,7 @@ class GrpcTrials:
     async def start(self, request: TrialStartRequest) -> TrialStartReply:
         """Start a trial; the reply has an empty id if the requested id is in use."""
         reply: TrialStartReply = await self._asked(
-            self._lifecycle().StartTrial(request, metadata=self._metadata)
+            self._lifecycle().StartTrial(request, metadata=self._metadata, timeout=_START_SECONDS)
         )
         return reply
 
@@ -72,12 +78,14 @@ class GrpcTrials:
         """Request the end of trials."""
         request = TerminateTrialRequest(hard_termination=is_hard)
         metadata = (*self._metadata, *_metadata(trial_ids))
-        await self._asked(self._lifecycle().TerminateTrial(request, metadata=metadata))
+        await self._asked(
+            self._lifecycle().TerminateTrial(request, metadata=metadata, timeout=_ANSWER_SECONDS)
+        )
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
         """Return the details of trials, of all trials without an id."""
         metadata = (*self._metadata, *_metadata(trial_ids))
-        call = self._lifecycle().GetTrialInfo(request, metadata=metadata)
+        call = self._lifecycle().GetTrialInfo(request, metadata=metadata, timeout=_ANSWER_SECONDS)
         reply: TrialInfoReply = await self._asked(call)
         return reply
 
@@ -90,7 +98,9 @@ class GrpcTrials:
     async def versions(self) -> dict[str, str]:
         """Return the version of each component of the server, by name."""
         info = await self._asked(
-            self._lifecycle().Version(VersionRequest(), metadata=self._metadata)
+            self._lifecycle().Version(
+                VersionRequest(), metadata=self._metadata, timeout=_ANSWER_SECONDS
+            )
         )
         return {version.name: version.version for version in info.versions}
 
@@ -103,7 +113,7 @@ class GrpcTrials:
 
     async def describe(self) -> Description:
         """Return a description of the guest that trials of the server play, and the live trials."""
-        call = self._players().Describe(DescribeRequest())
+        call = self._players().Describe(DescribeRequest(), timeout=_ANSWER_SECONDS)
         description: Description = await self._asked(call)
         return description
 
@@ -231,6 +241,8 @@ class GrpcTrials:
             return TrialError(
                 f"the server at {self._authority} is not reached: {error.details()}{note}"
             )
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return TrialError(f"the server at {self._authority} has not answered in time")
         if error.code() is grpc.StatusCode.ALREADY_EXISTS:
             return ActorTaken(error.details())
         return TrialError(error.details() or f"the server refused with {error.code().name}")
