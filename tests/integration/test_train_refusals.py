@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -290,6 +291,22 @@ def test_a_learner_that_cannot_start_ends_a_training_with_its_reason(tmp_path):
     assert failed.status == 1, failed.err
     assert "is aborted: " in failed.json["error"]
     assert "cuda" in failed.json["error"].lower()
+
+
+def test_an_interrupt_before_there_is_a_run_is_told_in_one_sentence(tmp_path):
+    """It said that what was learned is kept, and then that there was no run."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        hive = f"127.0.0.1:{mute.getsockname()[1]}"
+        words = ("train", REACH, "--minutes", "5", "--hive", hive, "--out", tmp_path / "out")
+        with start(*words) as process, mute.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=300)
+
+    assert process.returncode == 130
+    assert " kept" not in err
+    assert "keeping" not in err
+    (error,) = re.findall("error: .*", err)
+    assert error.startswith("error: nothing was learned: interrupted before c_reach.wasm had a run")
 
 
 def test_a_tracker_that_cannot_be_used_is_refused_before_anything_is_made(tmp_path):

@@ -62,7 +62,7 @@ def test_an_interrupt_keeps_what_all_seeds_have_learned(tmp_path, config):
     document = json.loads(text)
 
     assert process.returncode == 130, err
-    assert "interrupted by SIGINT: what was learned is kept" in err
+    assert "interrupted by SIGINT: keeping what was learned" in err
     assert [(one["seed"], one["end_reason"]) for one in document["seeds"]] == [
         (0, "interrupted"), (1, "interrupted"),
     ]  # fmt: skip

@@ -155,7 +155,7 @@ def train_seeds(options: SeedOptions, *, as_json: bool) -> int:
         SIGNALS.begin_end()
     except KeyboardInterrupt:
         SIGNALS.begin_end()
-        sys.stderr.write(f"interrupted by {SIGNALS.name}: what was learned is kept\n")
+        sys.stderr.write(f"interrupted by {SIGNALS.name}: keeping what was learned\n")
         trainings.interrupt()
     results = trainings.results()
     document = _document_of(options, results, _write_curve(options, results))

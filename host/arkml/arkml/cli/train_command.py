@@ -388,7 +388,8 @@ def _play(trainer: GuestTrainer, display: TrainingDisplay) -> None:
         SIGNALS.begin_end()
     except KeyboardInterrupt:
         SIGNALS.begin_end()
-        sys.stderr.write(f"interrupted by {SIGNALS.name}: what was learned is kept\n")
+        if trainer.has_run:  # else `finish` says that there is nothing to keep
+            sys.stderr.write(f"interrupted by {SIGNALS.name}: keeping what was learned\n")
 
 
 def _show(

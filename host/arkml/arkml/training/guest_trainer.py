@@ -399,6 +399,11 @@ class GuestTrainer(Closing):
         """Sentences for people about the training so far."""
         return () if self._monitor is None else tuple(self._monitor.warnings)
 
+    @property
+    def has_run(self) -> bool:
+        """True once the guest takes part in a run, whose results `finish` keeps."""
+        return bool(self._hives.started)
+
     def play(self) -> None:
         """
         Train until the goal is reached or the training fails with `error`.
@@ -667,6 +672,9 @@ class GuestTrainer(Closing):
         """Return a sentence on why there is no run, such as "npc.wasm started no training"."""
         name, loop, hives = self.options.name, self._loop, self._hives
         reason = hives.silence if hives.failure is None else str(hives.failure)
+        if self._end_reason == "interrupted":
+            note = reason and f" ({reason})"
+            return f"nothing was learned: interrupted before {name} had a run{note}"
         if not reason and hives.is_asked and loop is not None:
             minutes = self._goal.minutes if self._end_reason == "minutes" else None
             within = f"{loop.seconds:.3g} s" if minutes is None else f"{minutes:g} minutes"
