@@ -68,9 +68,13 @@ def now():
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
-def children_of(pid):
-    """The ids of the processes that a process has started, without its companion."""
-    return [one for one, parent, _, name in _processes() if parent == pid and name != COMPANION]
+def children_of(pid, module=None):
+    """The ids of the processes that a process has started, or of its forks that run a module."""
+    return [
+        one
+        for one, parent, _, name in _processes()
+        if parent == pid and (name != COMPANION if module is None else name == module)
+    ]
 
 
 def _processes():

@@ -4,8 +4,8 @@ Processes of Python that have imported the package already, which costs more tha
 `Process` is a subprocess.Popen that has one process of this module fork, which imported what
 commands, hives and learners need (but JAX and onnxruntime, which start threads). It takes
 `-m MODULE` and `-c SCRIPT` of this interpreter. It is a child of the process that starts it; that
-it is a fork shows in /proc/PID/cmdline alone, and a test for which that matters starts an ordinary
-process.
+it is a fork shows in /proc/PID/cmdline, where all forks are alike, and in /proc/PID/comm, which is
+the name of its module; a test for which that matters starts an ordinary process.
 
 The hive, the learners and the evaluator that commands and hives start in their turn are forks as
 well, and so are the fake learners of tests/integration: what is one of PARENTS has, from its start,
@@ -339,6 +339,7 @@ def _run(words):
             break
         kind, what, *more = companion.words
     if kind == "-m":
+        _call_prctl(_NAME, what.rpartition(".")[2].encode())  # which tells forks apart
         sys.argv = [what, *more]
         sys.modules.pop(what, None)  # which runs anew, as the main module
         runpy.run_module(what, run_name="__main__", alter_sys=True)

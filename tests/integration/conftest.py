@@ -15,12 +15,18 @@ from arkml.training import periodic_evaluation
 from arkml.workers import process_group
 
 
-@pytest.fixture(autouse=True)
-def forked_processes(monkeypatch):
-    """Embedded hives, evaluators and rollout workers are forks, which spares each its imports."""
+@pytest.fixture(autouse=True, scope="module")
+def forked_processes():
+    """
+    Embedded hives, evaluators and rollout workers are forks, which spares each its imports.
+
+    So are those that a whole module shares: this comes before its other fixtures.
+    """
     starting = SimpleNamespace(**vars(subprocess) | {"Popen": prefork.start})
-    for starts in (embedded, periodic_evaluation, process_group):
-        monkeypatch.setattr(starts, "subprocess", starting)
+    with pytest.MonkeyPatch.context() as patch:
+        for starts in (embedded, periodic_evaluation, process_group):
+            patch.setattr(starts, "subprocess", starting)
+        yield
 
 
 @pytest.fixture

@@ -5,11 +5,10 @@ import json
 import logging
 import struct
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.faults.player import processes
+from tests.children import children_of
 from tests.integration.command_line import GUESTS, arkml
 from tests.integration.training_guest import ACTIONS, FEATURES, LOCAL, QUICK, V1, V2, TrainingGuest
 from tests.waiting import eventually
@@ -69,10 +68,8 @@ def run_of(served, name):
 
 
 def workers_of(served):
-    """The processes of the rollout workers that a hive has started."""
-    parent = f"PPid:\t{served.hive.pid}\n"
-    statuses = [Path(f"/proc/{pid}/status") for pid in processes("arkml.training.rollout_worker")]
-    return [path for path in statuses if path.exists() and parent in path.read_text()]
+    """The ids of the rollout workers that a hive has started."""
+    return children_of(served.hive.pid, "rollout_worker")
 
 
 def test_the_workers_that_a_guest_asks_for_play_its_module_in_its_run_and_outlive_it(served):
