@@ -28,7 +28,10 @@
  * between whose policy is a module of this process, by `arkml_rows`, or a session of onnxruntime,
  * by its C API. Python is asked for what else the guest wants, and goes on with the call itself.
  *
- * Nothing is linked against wasmtime: its function comes as a pointer. `runtime/native.py` declares
+ * `arkml_take_steps` makes the instances of one guest, by the steps that Python has listed for all
+ * guests of its module.
+ *
+ * Nothing is linked against wasmtime: its functions come as pointers. `runtime/native.py` declares
  * the same structures and refuses a library whose ARKML_BUILD is another one.
  */
 
@@ -60,7 +63,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 11u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 12u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 #define TO_ZERO 0x8040u /* of MXCSR: results and operands, as in `policies/subnormals.py` */
 
@@ -355,6 +358,132 @@ ARKML_PUBLIC void arkml_delete(delete_function delete, const int64_t *places, si
         futures[places[n]] = 0;
         if (future) delete (future);
     }
+}
+
+/* ---- Instances of guests ------------------------------------------------------------------ */
+
+enum { LIMIT, SET_DEADLINE, TURNS, PREPARED, LINKED, EXPORT, FIND, DEFINE, SET_GLOBAL, SET_ELEMENT,
+       GROW };
+
+enum { I32 = 0 }; /* a kind of values */
+
+enum { BY_BLOCK = 1 }; /* the offset of the control block is added to the number */
+
+/* One slot of the room of a guest: a wasmtime_instance_t, or a wasmtime_extern_t, whose item is
+ * `of`. A wasmtime_val_t is laid out likewise. */
+struct slot {
+    uint8_t kind;
+    uint64_t of[3];
+};
+
+/* A step in the making of a guest's instances. Its item is in slot 0. */
+struct step {
+    uint32_t kind, flags;
+    uint32_t source, slot;   /* an instance of which it takes an export, and where it leaves it */
+    void *object;            /* a linker, a prepared module, a callback */
+    const void *module;
+    const char *space;       /* the module's name of an item, and its own; neither ends with 0 */
+    size_t space_size;
+    const char *name;
+    size_t name_size;
+    int64_t numbers[5];
+    struct slot value;
+};
+
+/* Functions of wasmtime, and the steps of one module. */
+struct arkml_steps {
+    void (*limit)(void *store, int64_t, int64_t, int64_t, int64_t, int64_t);
+    void (*set_deadline)(void *context, uint64_t ticks);
+    void (*call_at_deadline)(void *store, void *callback, void *state, void *finalizer);
+    void *(*prepared)(const void *prepared, void *context, void *instance, void **trap,
+                      void **error);
+    void *(*linked)(const void *linker, void *context, const void *module, void *instance,
+                    void **trap, void **error);
+    poll_function poll;
+    delete_function delete_future;
+    bool (*export_of)(void *context, const void *instance, const char *, size_t, void *item);
+    bool (*find)(const void *linker, void *context, const char *, size_t, const char *, size_t,
+                 void *item);
+    void *(*define)(void *linker, void *context, const char *, size_t, const char *, size_t,
+                    const void *item);
+    void *(*set_global)(void *context, const void *global, const void *value);
+    void *(*set_element)(void *context, const void *table, uint64_t index, const void *value);
+    void *(*grow)(void *context, const void *memory, uint64_t pages, uint64_t *before);
+    const struct step *steps;
+    size_t count;
+};
+
+/* Take one step; return whether it succeeded. */
+static bool take_step(const struct arkml_steps *all, const struct step *step, void *store,
+                      void *context, uint64_t control, struct slot *room, void **trap,
+                      void **error) {
+    struct slot *slot = &room[step->slot];
+    struct slot value = step->value;
+    const int64_t *numbers = step->numbers;
+    uint64_t number = (uint64_t)numbers[0] + (step->flags & BY_BLOCK ? control : 0), before;
+    void *future = NULL;
+    switch (step->kind) {
+    case LIMIT:
+        all->limit(store, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]);
+        return true;
+    case SET_DEADLINE:
+        all->set_deadline(context, number);
+        return true;
+    case TURNS:
+        all->call_at_deadline(store, step->object, pointer(number), NULL);
+        return true;
+    case PREPARED:
+        future = all->prepared(step->object, context, slot, trap, error);
+        break;
+    case LINKED:
+        future = all->linked(step->object, context, step->module, slot, trap, error);
+        break;
+    case EXPORT:
+        return all->export_of(context, &room[step->source], step->name, step->name_size, slot);
+    case FIND:
+        return all->find(step->object, context, step->space, step->space_size, step->name,
+                         step->name_size, slot);
+    case DEFINE:
+        *error = all->define(step->object, context, step->space, step->space_size, step->name,
+                             step->name_size, slot);
+        break;
+    case SET_GLOBAL:
+        if (value.kind == I32) memcpy(value.of, &(uint32_t){(uint32_t)number}, 4);
+        else value.of[0] = number;
+        *error = all->set_global(context, room->of, &value);
+        break;
+    case SET_ELEMENT:
+        memcpy(value.of, room->of, sizeof value.of);
+        *error = all->set_element(context, slot->of, 0, &value);
+        break;
+    case GROW:
+        *error = all->grow(context, slot->of, number, &before);
+        break;
+    default:
+        return false;
+    }
+    if (future) {
+        while (!all->poll(future)) continue;
+        all->delete_future(future);
+    }
+    return !*trap && !*error;
+}
+
+/*
+ * Take the steps for one guest, in its Store, up to the first that fails.
+ *
+ * Returns the number of that step, from 1 on, or 0. Its trap and its error are the first words of
+ * the room then; a step that left neither has found no item of its name.
+ */
+ARKML_PUBLIC size_t arkml_take_steps(const struct arkml_steps *all, void *store, void *context,
+                                     uint64_t control, struct slot *room) {
+    void *left[2] = {NULL, NULL};
+    for (size_t n = 0; n < all->count; n++)
+        if (!take_step(all, &all->steps[n], store, context, control, room, &left[0], &left[1])) {
+            memcpy(room, left, sizeof left);
+            return n + 1;
+        }
+    return 0;
 }
 
 /* ---- Memories of guests ------------------------------------------------------------------- */

@@ -21,7 +21,6 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeAlias
 
@@ -32,7 +31,7 @@ from wasmtime._managed import Managed
 from wasmtime._trap import FrameList
 
 from arkml.errors import UsageError
-from arkml.runtime import epochs, suspension
+from arkml.runtime import suspension
 
 WASMTIME_MAJOR = 50
 WASMTIME = version("wasmtime")
@@ -52,6 +51,7 @@ VALUE_OFFSET: int = raw.wasmtime_val_t.of.offset
 
 KINDS = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
 _ALL_KINDS = {**KINDS, "v128": 4}
+FUNCTION_KIND: int = ffi.WASMTIME_FUNCREF.value
 _REFERENCES = {"funcref": ffi.WASMTIME_FUNCREF, "externref": ffi.WASMTIME_EXTERNREF}
 _SIZES = {"i32": 4, "i64": 8, "f32": 4, "f64": 8, "v128": 16}
 
@@ -75,6 +75,12 @@ poll = ctypes.CFUNCTYPE(c_bool, c_void_p)(_poll_address)
 delete_future = _brief(raw._wasmtime_call_future_delete, None, c_void_p)  # noqa: SLF001
 
 _delete = delete_future  # of instances: nothing polls them but their maker
+
+new_store = _brief(raw._wasmtime_store_new, c_void_p, *(c_void_p,) * 3)  # noqa: SLF001
+"""(engine, data, its finalizer) → store, which the caller deletes."""
+
+store_context = _brief(raw._wasmtime_store_context, c_void_p, c_void_p)  # noqa: SLF001
+"""(store) → its context, which calls take with each of its items."""
 
 delete_store = _brief(raw._wasmtime_store_delete, None, c_void_p)  # noqa: SLF001
 
@@ -112,40 +118,52 @@ set_epoch_deadline = _brief(
     c_uint64,
 )
 
-_call_at_deadline = _brief(
+call_at_deadline = _brief(
     raw._wasmtime_store_epoch_deadline_callback,  # noqa: SLF001
     None,
     *(c_void_p,) * 4,
 )
+"""(store, callback, its argument, finalizer of that)."""
+
 _new_error = _brief(raw._wasmtime_error_new, c_void_p, c_char_p)  # noqa: SLF001
 delete_error = _brief(raw._wasmtime_error_delete, None, c_void_p)  # noqa: SLF001
 
-_TEXT = (c_char_p, c_size_t)  # copied by the callee
-_instantiate_prepared = _brief(
+_TEXT = (c_void_p, c_size_t)  # bytes or their address, copied by the callee
+instantiate_prepared = _brief(
     raw._wasmtime_instance_pre_instantiate_async,  # noqa: SLF001
     c_void_p,
     *(c_void_p,) * 5,
 )
-_instantiate_linked = _brief(
+"""(prepared module, context, instance, trap, error) → future."""
+
+instantiate_linked = _brief(
     raw._wasmtime_linker_instantiate_async,  # noqa: SLF001
     c_void_p,
     *(c_void_p,) * 6,
 )
-_export = _brief(
+"""(linker, context, module, instance, trap, error) → future."""
+
+find_export = _brief(
     raw._wasmtime_instance_export_get,  # noqa: SLF001
     c_bool,
     *(c_void_p, c_void_p, *_TEXT, c_void_p),
 )
-_define = _brief(
+"""(context, instance, name, its bytes, extern): write an export; false for none."""
+
+define_item = _brief(
     raw._wasmtime_linker_define,  # noqa: SLF001
     c_void_p,
     *(c_void_p, c_void_p, *_TEXT, *_TEXT, c_void_p),
 )
-_defined = _brief(
+"""(linker, context, module, its bytes, name, its bytes, extern) → error."""
+
+find_item = _brief(
     raw._wasmtime_linker_get,  # noqa: SLF001
     c_bool,
     *(c_void_p, c_void_p, *_TEXT, *_TEXT, c_void_p),
 )
+"""(linker, context, module, its bytes, name, its bytes, extern): write an item; false for none."""
+
 read_global = _brief(raw._wasmtime_global_get, None, *(c_void_p,) * 3)  # noqa: SLF001
 """(context, global, value): write the value of a global, a wasmtime_val_t."""
 
@@ -180,9 +198,11 @@ memory_size = _brief(raw._wasmtime_memory_size, c_uint64, c_void_p, c_void_p)  #
 
 _memory_grow_address = ctypes.cast(raw._wasmtime_memory_grow, c_void_p).value  # noqa: SLF001
 assert _memory_grow_address is not None
-_memory_grow = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_uint64, c_void_p)(
+grow_memory = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_uint64, c_void_p)(
     _memory_grow_address
 )
+"""(context, memory, pages more, pages before) → error. Without the GIL."""
+
 _Errors = c_uint64 * 2
 
 _libc = ctypes.CDLL(None)
@@ -205,11 +225,6 @@ def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
     )  # fmt: skip
 
 
-def end_turns_at_deadlines(store: Address, state: Address) -> None:
-    """Let `epochs` end the turns of a Store, with the control block's fields around `state`."""
-    _call_at_deadline(store, address_of(epochs.callback()), state, 0)
-
-
 def new_error(text: bytes) -> Address:
     """Return a new wasmtime_error_t, which belongs to wasmtime once it is passed there."""
     error: Address = _new_error(text)
@@ -222,11 +237,14 @@ def check(error: Any) -> None:
         raise error_at(address_of(error))
 
 
-def close_wasi(context: Address) -> None:
-    """Close all files that WASI has open for a Store, which has no call in progress."""
-    nothing = wasmtime.WasiConfig()._consume()  # noqa: SLF001
+def set_wasi(context: Address, config: wasmtime.WasiConfig) -> None:
+    """
+    Give a Store, which has no call in progress, what WASI is configured to have.
+
+    What it had before is closed: with an empty configuration, all files.
+    """
     store = ctypes.cast(context, POINTER(raw.wasmtime_context_t))
-    check(raw.wasmtime_context_set_wasi(store, nothing))
+    check(raw.wasmtime_context_set_wasi(store, config._consume()))  # noqa: SLF001
 
 
 def prepare(linker: wasmtime.Linker, module: wasmtime.Module) -> wasmtime.InstancePre:
@@ -249,11 +267,6 @@ def context_of(store: wasmtime.Store) -> Address:
     return address_of(store._context())  # noqa: SLF001
 
 
-def take_store(store: wasmtime.Store) -> Address:
-    """Return the wasmtime_store_t of `store`, which the caller deletes from now on."""
-    return address_of(store._consume())  # noqa: SLF001
-
-
 def free(owned: Managed[Any]) -> None:
     """
     Delete an object of wasmtime now, unless it is deleted already.
@@ -265,64 +278,52 @@ def free(owned: Managed[Any]) -> None:
         owned._delete(owned._consume())  # noqa: SLF001
 
 
+def instantiate(begin: Callable[..., Address], *items: Address) -> None:
+    """
+    Make an instance: `begin(*items, trap, error)` returns the future. Runs no guest code.
+
+    Raises WasmtimeError and Trap.
+    """
+    errors = _Errors()
+    place = ctypes.addressof(errors)
+    future = begin(*items, place, place + 8)
+    while not poll(future):
+        pass
+    _delete(future)
+    trap, error = errors
+    check(error)
+    if trap:
+        raise trap_at(trap)
+
+
 class RawInstance:
-    """An instance in a Store, and access to its exports."""
+    """An instance in a Store, a wasmtime_instance_t at an address in `owner`."""
 
-    __slots__ = ("_address", "_context", "_instance")
+    __slots__ = ("_context", "_owner", "_place")
 
-    def __init__(
-        self, context: Address, begin: Callable[[Address, Address, Address], Address]
-    ) -> None:
-        """Instantiate: `begin(instance, trap, error)` starts the future. Runs no guest code."""
+    def __init__(self, context: Address, place: Address, owner: Any) -> None:
         self._context = context
-        self._instance = raw.wasmtime_instance_t()
-        self._address = ctypes.addressof(self._instance)
-        errors = _Errors()
-        place = ctypes.addressof(errors)
-        future = begin(self._address, place, place + 8)
-        while not poll(future):
-            pass
-        _delete(future)
-        trap, error = errors
-        if error:
-            raise error_at(error)
-        if trap:
-            raise trap_at(trap)
-
-    @classmethod
-    def of(cls, context: Address, pre: wasmtime.InstancePre) -> RawInstance:
-        """Instantiate a prepared module."""
-        return cls(context, partial(_instantiate_prepared, pre.ptr(), context))
+        self._place = place
+        self._owner = owner
 
     @classmethod
     def linked(
         cls, context: Address, linker: wasmtime.Linker, module: wasmtime.Module
     ) -> RawInstance:
         """Instantiate `module` with the items of `linker`."""
-        return cls(context, partial(_instantiate_linked, linker.ptr(), context, module.ptr()))
+        own = raw.wasmtime_instance_t()
+        place = ctypes.addressof(own)
+        addresses = address_of(linker.ptr()), context, address_of(module.ptr())
+        instantiate(instantiate_linked, *addresses, place)
+        return cls(context, place, own)
 
     def export(self, name: str) -> Any:
         """Return the export called `name`, a wasmtime_extern_t, or None."""
         extern = raw.wasmtime_extern_t()
         place = ctypes.addressof(extern)
-        if _export(self._context, self._address, *_text(name), place):
+        if find_export(self._context, self._place, *_text(name), place):
             return extern
         return None
-
-    def set_global(self, name: str, kind: str, value: int) -> None:
-        """Set an exported mutable global."""
-        item = raw.wasmtime_val_t()
-        item.kind = ctypes.c_ubyte(KINDS[kind])
-        setattr(item.of, kind, value)
-        extern = self.export(name)
-        check(set_global(self._context, ctypes.addressof(extern.of), ctypes.addressof(item)))
-
-    def set_table(self, name: str, index: int, function: Any) -> None:
-        """Put a function, a wasmtime_extern_t, into an exported table."""
-        item = FunctionValue()
-        item.hold(function)
-        extern = self.export(name)
-        check(set_element(self._context, ctypes.addressof(extern.of), index, item.place))
 
 
 def grow_table(context: Address, table: Address, elements: int, kind: str) -> None:
@@ -368,28 +369,14 @@ def global_i32(context: Address, place: Address) -> int:
     return int(item.of.i32) & 0xFFFF_FFFF
 
 
-def define(linker: wasmtime.Linker, context: Address, module: str, name: str, extern: Any) -> None:
-    """Name an item of a Store in `linker`, such as "memory" of module "arkml"."""
-    place = ctypes.addressof(extern)
-    check(_define(linker.ptr(), context, *_text(module), *_text(name), place))
-
-
-def defined(linker: wasmtime.Linker, context: Address, module: str, name: str) -> Any:
-    """Return an item of `linker`, in the Store of `context`. Raises KeyError."""
-    extern = raw.wasmtime_extern_t()
-    place = ctypes.addressof(extern)
-    if not _defined(linker.ptr(), context, *_text(module), *_text(name), place):
-        raise KeyError(f"{module}.{name}")
-    return extern
-
-
 def define_shared_memory(
     linker: wasmtime.Linker, store: wasmtime.Store, name: str, memory: wasmtime.SharedMemory
 ) -> None:
     """Name a shared memory; `SharedMemory._as_extern` of version 50 builds a wrong pointer."""
     union = ffi.wasmtime_extern_union(sharedmemory=memory.ptr())
     extern = ffi.wasmtime_extern_t(ffi.WASMTIME_EXTERN_SHAREDMEMORY, union)
-    define(linker, context_of(store), "arkml", name, extern)
+    texts, place = (*_text("arkml"), *_text(name)), ctypes.addressof(extern)
+    check(define_item(linker.ptr(), context_of(store), *texts, place))
 
 
 class Globals:
@@ -465,13 +452,13 @@ class NativeMemory:
     Its base never moves: growth stays inside the reservation.
     """
 
-    __slots__ = ("_context", "_extern", "base", "place")
+    __slots__ = ("_context", "_owner", "base", "place")
 
-    def __init__(self, context: Address, extern: Any) -> None:
+    def __init__(self, context: Address, place: Address, owner: Any) -> None:
         self._context = context
-        self._extern = extern  # the memory lies in it
-        self.place: Address = ctypes.addressof(extern.of)
-        self.base: Address = _memory_data(context, self.place)
+        self._owner = owner  # the wasmtime_memory_t lies in it
+        self.place = place
+        self.base: Address = _memory_data(context, place)
 
     def pages(self) -> int:
         """Return the present size in pages of 64 KiB."""
@@ -481,7 +468,7 @@ class NativeMemory:
     def grow(self, pages: int) -> None:
         """Grow by `pages`, or raise WasmtimeError."""
         before = c_uint64()
-        check(_memory_grow(self._context, self.place, pages, ctypes.addressof(before)))
+        check(grow_memory(self._context, self.place, pages, ctypes.addressof(before)))
 
 
 def trap_at(address: Address) -> wasmtime.Trap:
@@ -527,6 +514,7 @@ def _buffer(value: str) -> tuple[Any, int]:
 
 __all__ = [
     "CALL",
+    "FUNCTION_KIND",
     "KINDS",
     "RAW_VALUE",
     "STRLEN",
@@ -543,23 +531,30 @@ __all__ = [
     "c_uint32",
     "call",
     "call_async",
+    "call_at_deadline",
     "check",
     "context_of",
-    "define",
+    "define_item",
     "define_shared_memory",
     "define_suspend",
     "delete_error",
     "delete_future",
     "delete_store",
-    "end_turns_at_deadlines",
     "error_at",
+    "find_export",
+    "find_item",
     "frames_of",
     "get_element",
     "global_i32",
+    "grow_memory",
     "grow_table",
+    "instantiate",
+    "instantiate_linked",
+    "instantiate_prepared",
     "limit_store",
     "memory_size",
     "new_error",
+    "new_store",
     "packed_globals",
     "poll",
     "prepare",
@@ -567,8 +562,9 @@ __all__ = [
     "set_element",
     "set_epoch_deadline",
     "set_global",
+    "set_wasi",
+    "store_context",
     "table_size",
-    "take_store",
     "trap_at",
     "unpacked_globals",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from arkml.runtime.columns.arena import Arena
 from arkml.runtime.deadline import Ticker
 from arkml.runtime.mappings import explained
 from arkml.runtime.shared_engine import ShimExports, shared_engine
+from arkml.runtime.steps import StepList
 from arkml.runtime.wasi.linking import WasiLinker
 
 _numbers = itertools.count()
@@ -48,6 +49,12 @@ class Engine:
         self._root = wasmtime.Store(self.engine)
         bindings.define_shared_memory(self.linker, self._root, "columns", self.arena.memory)
         bindings.define_suspend(self.linker, "arkml", "suspend")
+        self.address = bindings.address_of(self.engine.ptr())
+        """The address of the engine's wasm_engine_t."""
+        self.makers: weakref.WeakKeyDictionary[object, dict[tuple[int, bool], StepList]] = (
+            weakref.WeakKeyDictionary()
+        )
+        """Steps that make the instances of guests, by module and what they are granted."""
         self._shims: dict[ShimExports, wasmtime.InstancePre] = {}
 
     def shim(self, wanted: ShimExports) -> wasmtime.InstancePre:
@@ -75,6 +82,7 @@ class Engine:
         """
         self.ticker.close(self._number)
         threads.leave(self._number)
+        self.makers.clear()
         for shim in list(self._shims.values()):
             bindings.free(shim)
         if "wasi" in vars(self):

@@ -53,18 +53,19 @@ class ExportedFunction:
 
     The room is made for the first call, and reused for every other one, as a guest is in one call
     at a time; calls of a fleet have a `ResultRoom`. `errors` is the address of two words for the
-    trap and the error of its call.
+    trap and the error of its call. `place` is the address of its wasmtime_func_t, in `owner`.
     """
 
     __slots__ = (
-        "_arguments", "_decode_only", "_errors", "_results", "_words", "address", "context",
-        "extern", "name", "params", "raw", "results",
+        "_arguments", "_decode_only", "_errors", "_owner", "_place", "_results", "_words",
+        "address", "context", "name", "params", "raw", "results",
     )  # fmt: skip
 
     def __init__(
         self,
         context: bindings.Address,
-        extern: Any,
+        place: bindings.Address,
+        owner: Any,
         name: str,
         errors: bindings.Address,
         params: Sequence[str] = (),
@@ -77,8 +78,8 @@ class ExportedFunction:
         self.name = name
         self.params = tuple(params)
         self.results = tuple(results)
-        self.extern = extern
-        """The wasmtime_extern_t that the function lies in."""
+        self._place = place
+        self._owner = owner
         self.context = context
         self._errors = errors
         self._arguments: Any = None
@@ -116,7 +117,7 @@ class ExportedFunction:
     def _call(self, arguments: bindings.Address, results: bindings.Address) -> RawCall:
         return (
             self.context,
-            ctypes.addressof(self.extern.of),
+            self._place,
             arguments,
             len(self.params),
             results,

@@ -2,9 +2,9 @@
 The native library: `host/arkml/native/arkml_native.c`, compiled when the package is built.
 
 It has the two functions that run on the stacks of guests, the loop that runs many guests, on
-several threads, and copies from, to and of many memories. Where it is missing, Python does the
-same, on one thread: `LIBRARY` is None then, and `MISSING` says why. `ARKML_PURE=1` in the
-environment leaves it out on purpose.
+several threads, the steps by which a guest is made, and copies from, to and of many memories. Where
+it is missing, Python does the same, on one thread: `LIBRARY` is None then, and `MISSING` says why.
+`ARKML_PURE=1` in the environment leaves it out on purpose.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import ctypes
 import logging
 import os
 import sys
-from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import c_bool, c_double, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-BUILD = 11
+BUILD = 12
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -28,6 +29,7 @@ PURE = "ARKML_PURE"
 ANSWER, CHARGE, GO_ON = 1, 2, 4  # flags of `run`
 NOT_RUN, ENDED, SUBMITTED, AT_FRAME_END, OTHER = range(5)  # outcomes
 DONE, LEFT_NEWS, SUSPENDED, SPENT = range(4)  # of `call`
+BY_BLOCK = 1  # a flag of steps: the offset of the control block is added to the number
 
 _log = logging.getLogger("arkml")
 
@@ -127,6 +129,63 @@ class Single(ctypes.Structure):
     )
 
 
+class StepKind(IntEnum):
+    """Kinds of steps in the making of a guest, as the library numbers them."""
+
+    LIMIT = 0
+    SET_DEADLINE = 1
+    TURNS = 2
+    PREPARED = 3
+    LINKED = 4
+    EXPORT = 5
+    FIND = 6
+    DEFINE = 7
+    SET_GLOBAL = 8
+    SET_ELEMENT = 9
+    GROW = 10
+
+
+class BuildStep(ctypes.Structure):
+    """The struct step of the library: one of those by which the instances of a guest are made."""
+
+    _fields_ = (
+        ("kind", c_uint32),
+        ("flags", c_uint32),
+        ("source", c_uint32),
+        ("slot", c_uint32),
+        ("object", c_void_p),
+        ("module", c_void_p),
+        ("space", c_void_p),
+        ("space_size", c_size_t),
+        ("name", c_void_p),
+        ("name_size", c_size_t),
+        ("numbers", c_int64 * 5),
+        ("value", c_uint8 * 32),
+    )
+
+
+class BuildSteps(ctypes.Structure):
+    """The struct arkml_steps of the library."""
+
+    _fields_ = (
+        ("limit", c_void_p),
+        ("set_deadline", c_void_p),
+        ("call_at_deadline", c_void_p),
+        ("prepared", c_void_p),
+        ("linked", c_void_p),
+        ("poll", c_void_p),
+        ("delete_future", c_void_p),
+        ("export_of", c_void_p),
+        ("find", c_void_p),
+        ("define", c_void_p),
+        ("set_global", c_void_p),
+        ("set_element", c_void_p),
+        ("grow", c_void_p),
+        ("steps", c_void_p),
+        ("count", c_size_t),
+    )
+
+
 class Library:
     """The functions of the library at `path`. Raises OSError if it is none that can be used."""
 
@@ -152,6 +211,10 @@ class Library:
         """(address of a `Single`, of the arguments of a call) → DONE, LEFT_NEWS, ..."""
         self.call.argtypes = [c_void_p, c_void_p]
         self.call.restype = c_uint32
+        self.take_steps: Any = library.arkml_take_steps
+        """(address of `BuildSteps`, store, context, control block, room) → failed step, or 0."""
+        self.take_steps.argtypes = [c_void_p, c_void_p, c_void_p, c_uint64, c_void_p]
+        self.take_steps.restype = c_size_t
         self.delete: Any = library.arkml_delete
         """(address of delete, of places, count, address of futures)."""
         self.delete.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p]

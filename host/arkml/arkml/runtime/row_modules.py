@@ -59,7 +59,9 @@ class RowModule:
             if reason := refused_by_the_machine(error):
                 raise Unavailable(f"the compiled model cannot run here: {reason}") from None
             raise
-        self._memory = bindings.NativeMemory(self.context, instance.export("memory"))
+        memory = instance.export("memory")
+        place = ctypes.addressof(memory.of)
+        self._memory = bindings.NativeMemory(self.context, place, memory)
         self._run, self._noise = instance.export("run"), instance.export("noise")
         self._lock = threading.RLock()  # where Python runs it; else `taken` has a thread
         self._taken = ctypes.c_uint32()

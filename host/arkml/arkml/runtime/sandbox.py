@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import wasmtime
@@ -17,7 +18,7 @@ from arkml.errors import (
     ModuleRejected,
     TableLimitExceeded,
 )
-from arkml.runtime import bindings
+from arkml.runtime import bindings, epochs
 from arkml.runtime.columns.records import Records
 from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns
@@ -36,6 +37,7 @@ from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim import frame
 from arkml.runtime.shim.refusal_reasons import RefusalNotes
 from arkml.runtime.shim.render import export_name, game_export
+from arkml.runtime.steps import GUEST, MEMORY, OF, OTHER, SHIM, SLOT, NoRoom, Room, StepList
 from arkml.runtime.store import GuestStore
 from arkml.runtime.tables import SavedTables, Tables
 from arkml.runtime.traps import HEAP_FULL, NO_ROOM_FOR_OBJECTS
@@ -131,21 +133,23 @@ class Sandbox:
         self._arena = arena = engine.arena
         wasi = self._wasi = wasi or NO_GRANT
         self._is_virtual = virtual
-        store = self._limited(wasi)
+        granted = self._granted()
         self.control = arena.allocate(at.CONTROL_SIZE)
         with ExitStack() as given_back:  # if there is no column memory, or a round is in progress
             given_back.callback(arena.free, self.control, at.CONTROL_SIZE)
             self.records = Records(arena, self.control, program.limits.column_bytes)
             given_back.callback(self.records.release)
-            self._store = GuestStore(store, arena.memory, lockstep, self.control)
+            self._store = GuestStore(engine.address, arena.memory, lockstep, self.control)
             given_back.pop_all()
         self._owns_control = True
         self.place = self._store.place
         self.refusals = RefusalNotes(arena, self.control)
         self.context = self._store.context
         self._errors = arena.base + self.control + at.TRAP
+        self._room = Room()
+        """Where the instances lie."""
         try:
-            self._build(wasi, virtual=virtual)
+            self._build(granted)
         except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
             self.close()
             raise _explain(program.name, error) from None
@@ -163,9 +167,11 @@ class Sandbox:
                 kind = FunctionType()
             if kind is None:
                 return None
+            extern = self.exported(name)
             entry = self.entries[name] = ExportedFunction(
                 self.context,
-                self._found(partial(self._guest.export, name)),
+                ctypes.addressof(extern.of),
+                extern,
                 name,
                 self._errors,
                 kind.params,
@@ -182,8 +188,8 @@ class Sandbox:
         """
         loop = self._loop
         if loop is None and self.program.functions.get(name) == FunctionType():
-            extern = self._found(partial(self._looped, name))
-            loop = ExportedFunction(self.context, extern, name, self._errors)
+            place = self._found(partial(self._looped, name))
+            loop = ExportedFunction(self.context, place, self._room, name, self._errors)
             self._loop = loop
         return loop if loop is not None and loop.name == name else None
 
@@ -192,12 +198,15 @@ class Sandbox:
         """The names of the exported functions in use, also that of the loop."""
         return {*self.entries} if self._loop is None else {*self.entries, self._loop.name}
 
-    def _looped(self, name: str) -> Any:
-        """Let the shim's loop call the exported function `name`, and return the loop."""
-        entry = self.entries.get(name)
-        frame_function = self._guest.export(name) if entry is None else entry.extern
-        self._shim.set_table(frame.LOOPED, 0, frame_function)
-        return self._shim.export(frame.LOOP)
+    def _looped(self, name: str) -> bindings.Address:
+        """Let the shim's loop call the exported function `name`, and return the loop's address."""
+        self._store.take(_looping(name), self.control, self._room)
+        return ctypes.addressof(self._room) + OTHER * SLOT + OF
+
+    @property
+    def _guest(self) -> bindings.RawInstance:
+        place = ctypes.addressof(self._room) + GUEST * SLOT
+        return bindings.RawInstance(self.context, place, self._room)
 
     def _found(self, find: Callable[[], Any]) -> Any:
         """Return an item of the guest. Raises GuestFailed if another thread has closed it."""
@@ -339,15 +348,14 @@ class Sandbox:
 
     def _renew(self) -> None:
         """Make the instance anew, in the same place. The guest is in no call."""
-        allowed = self._growth
-        store = self._limited(self._wasi)
-        self._store.replace(store)
+        allowed, granted = self._growth, self._granted()
+        self._store.replace(self.engine.address)
         self.context = self._store.context
         self.entries.clear()
         self._loop = None
         vars(self).pop("_globals", None)
         vars(self).pop("_tables", None)
-        self._build(self._wasi, virtual=self._is_virtual)
+        self._build(granted)
         self.limit_memory(allowed)
 
     def read(self, what: Callable[[], _Read]) -> _Read | None:
@@ -372,74 +380,122 @@ class Sandbox:
             self._owns_control = False  # first: it must not be freed twice
             self._arena.free(self.control, at.CONTROL_SIZE)
 
-    def _limited(self, wasi: WasiGrant) -> wasmtime.Store:
-        """Return a new Store with the limits of the program and the grants of `wasi`."""
-        limits = self.program.limits
-        self._growth = self._most = max(most_memory(self.program), most_objects(self.program))
-        store = wasmtime.Store(self.engine.engine)
-        store.set_limits(*self._caps(limits.table_elements))
-        store.set_epoch_deadline(_BUILD_TICKS)
-        if self.program.linkage.wasi:
-            store.set_wasi(config(wasi))
-        return store
-
     def _caps(self, table_elements: int) -> tuple[int, int, int, int, int]:
         """Return the limits of the Store, in the order of `bindings.limit_store`."""
-        instances, memories = 4, 1  # shim, guest, WASI shim, stubs
-        tables = 1 + self.program.limits.tables  # the shim has one, of one element
-        return self._growth, max(1, table_elements), instances, tables, memories
+        return _caps(self.program, self._growth, table_elements)
 
-    def _build(self, wasi: WasiGrant, *, virtual: bool) -> None:
-        engine, context, linkage = self.engine, self.context, self.program.linkage
-        arena = engine.arena
-        shim = self._shim = bindings.RawInstance.of(context, engine.shim(self.program.shim_exports))
-        shim.set_global("base", "i32", self.control)
-        shim.set_global("continuation", "i64", arena.base + self.control + at.CONTINUATION)
-        arena.numbers[(self.control + at.CONTINUATION) >> 3] = bindings.STRLEN
-        arena.numbers[(self.control + at.CONTINUATION + 8) >> 3] = arena.base + self.control
-        memory = shim.export("memory")
-        native = bindings.NativeMemory(context, memory)
-        if self.program.memory is not None:
-            self._reserve(native, self.program.memory.minimum)
-        self.memory.move(native.base)  # handlers know it, also those of an instance made anew
-        self._native_memory = native
+    def _granted(self) -> wasmtime.WasiConfig | None:
+        """Return what WASI is configured to have, None for a guest without it."""
+        return config(self._wasi) if self.program.linkage.wasi else None
+
+    def _build(self, granted: wasmtime.WasiConfig | None) -> None:
+        """Make the instances, in a new Store."""
+        engine, program = self.engine, self.program
+        arena, control = engine.arena, self.control
+        self._growth = self._most = max(most_memory(program), most_objects(program))
+        free = 0
+        if granted is not None:
+            bindings.set_wasi(self.context, granted)
+            free = free_descriptors(program.limits.descriptors, self._wasi)
+        numbers, state = arena.numbers, (control + at.CONTINUATION) >> 3
+        numbers[state], numbers[state + 1] = bindings.STRLEN, arena.base + control
+        arena.words[(control + at.TURN) >> 2] = TURN_TICKS
+        steps = self._making(free)
         with engine.linking:
-            linker = engine.wasi.linker if linkage.wasi else engine.linker
-            bindings.define(linker, context, "arkml", "memory", memory)
-            for module, name in linkage.shim:
-                extern = shim.export(export_name(module, name))
-                bindings.define(linker, context, module, name, extern)
-            for index, entry in enumerate(linkage.game):
-                extern = shim.export(game_export(index))
-                bindings.define(linker, context, entry.module, entry.name, extern)
-            if linkage.wasi:
-                imported = [name for _, name in linkage.wasi]
-                free = free_descriptors(self.program.limits.descriptors, wasi)
-                engine.wasi.link(context, shim, imported, free=free, virtual=virtual)
-            if self.program.stubs is not None:
-                stubs = bindings.RawInstance.linked(context, linker, self.program.stubs)
-                for number, stub in enumerate(linkage.stubs):
-                    extern = stubs.export(str(number))
-                    bindings.define(linker, context, stub.module, stub.name, extern)
-            self._guest = bindings.RawInstance.linked(context, linker, self.program.module)
-        # Not before: the limit also holds for a table's initial size, which may exceed its share.
-        if self.program.table_share != self.program.limits.table_elements:
-            self._store.limit(self._caps(self.program.table_share))
-        arena.words[(self.control + at.TURN) >> 2] = TURN_TICKS
-        self._store.end_turns(arena.base + self.control + at.DEADLINE)
-        bindings.set_epoch_deadline(context, TURN_TICKS)
+            try:
+                self._store.take(steps, control, self._room)
+            except NoRoom:
+                assert program.memory is not None
+                raise self._has_no_room(program.memory.minimum) from None
+        place = ctypes.addressof(self._room) + MEMORY * SLOT + OF
+        self._native_memory = bindings.NativeMemory(self.context, place, self._room)
+        self.memory.move(self._native_memory.base)  # handlers know it, also of one made anew
+
+    def _making(self, free: int) -> StepList:
+        """Return the steps that make the instances, for guests with so many free descriptors."""
+        key = free, self._is_virtual
+        by_grant = self.engine.makers.get(self.program)
+        if by_grant is None:
+            by_grant = self.engine.makers[self.program] = {}
+        steps = by_grant.get(key)
+        if steps is None:
+            steps = by_grant[key] = _making(self.engine, self.program, *key)
+        return steps
 
     def _reserve(self, memory: bindings.NativeMemory, pages: int) -> None:
         if pages:
             try:
                 memory.grow(pages)
             except wasmtime.WasmtimeError:
-                limits, most = self.program.limits, self._growth
-                name = "memory_bytes" if most == limits.memory_bytes else "guest_bytes"
-                raise MemoryLimitExceeded(
-                    f"{self.program.name} needs {pages * PAGE:,} bytes of memory at start,"
-                    f" more than the {most:,} that Limits.{name} leaves it"
-                ) from None
+                raise self._has_no_room(pages) from None
+
+    def _has_no_room(self, pages: int) -> MemoryLimitExceeded:
+        limits, most = self.program.limits, self._growth
+        name = "memory_bytes" if most == limits.memory_bytes else "guest_bytes"
+        return MemoryLimitExceeded(
+            f"{self.program.name} needs {pages * PAGE:,} bytes of memory at start,"
+            f" more than the {most:,} that Limits.{name} leaves it"
+        )
+
+
+def _caps(
+    program: CompiledModule, growth: int, table_elements: int
+) -> tuple[int, int, int, int, int]:
+    instances, memories = 4, 1  # shim, guest, WASI shim, stubs
+    tables = 1 + program.limits.tables  # the shim has one, of one element
+    return growth, max(1, table_elements), instances, tables, memories
+
+
+def _making(engine: Engine, program: CompiledModule, free: int, is_virtual: bool) -> StepList:
+    """Return the steps that make the instances of a module in a new Store."""
+    arena, linkage, limits = engine.arena, program.linkage, program.limits
+    growth = max(most_memory(program), most_objects(program))
+    linker = engine.wasi.linker if linkage.wasi else engine.linker
+    steps = StepList()
+    steps.limit(_caps(program, growth, limits.table_elements))
+    steps.set_deadline(_BUILD_TICKS)
+    steps.instantiate_prepared(SHIM, engine.shim(program.shim_exports))
+    steps.export(SHIM, "base")
+    steps.set_global("i32", 0, by_block=True)
+    steps.export(SHIM, "continuation")
+    steps.set_global("i64", arena.base + at.CONTINUATION, by_block=True)
+    steps.export(SHIM, "memory", MEMORY)
+    if program.memory is not None and program.memory.minimum:
+        steps.grow(MEMORY, program.memory.minimum)
+    steps.define(linker, "arkml", "memory", MEMORY)
+    for module, name in linkage.shim:
+        steps.export(SHIM, export_name(module, name))
+        steps.define(linker, module, name)
+    for index, entry in enumerate(linkage.game):
+        steps.export(SHIM, game_export(index))
+        steps.define(linker, entry.module, entry.name)
+    if linkage.wasi:
+        imported = [name for _, name in linkage.wasi]
+        engine.wasi.link(steps, imported, free=free, virtual=is_virtual)
+    if program.stubs is not None:
+        steps.instantiate(OTHER, linker, program.stubs)
+        for number, stub in enumerate(linkage.stubs):
+            steps.export(OTHER, str(number))
+            steps.define(linker, stub.module, stub.name)
+    steps.instantiate(GUEST, linker, program.module)
+    # Not before: the limit also holds for a table's initial size, which may exceed its share.
+    if program.table_share != limits.table_elements:
+        steps.limit(_caps(program, growth, program.table_share))
+    callback = bindings.address_of(epochs.callback())
+    steps.end_turns(callback, arena.base + at.DEADLINE)
+    steps.set_deadline(TURN_TICKS)
+    return steps
+
+
+@lru_cache(maxsize=64)
+def _looping(name: str) -> StepList:
+    """Return the steps that let the shim's loop call an export, and leave the loop in OTHER."""
+    steps = StepList()
+    steps.export(GUEST, name)
+    steps.export(SHIM, frame.LOOPED, OTHER)
+    steps.set_element(OTHER)
+    steps.export(SHIM, frame.LOOP, OTHER)
+    return steps
 
 
 def _explain(name: str, error: wasmtime.WasmtimeError | wasmtime.Trap) -> ArkmlError:

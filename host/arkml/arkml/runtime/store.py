@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import wasmtime
 
 from arkml.runtime import bindings
 from arkml.runtime.lockstep import Lockstep
+from arkml.runtime.steps import StepList
 
 _Read = TypeVar("_Read")
 
@@ -21,9 +22,9 @@ class GuestStore:
 
     The call in progress has to be deleted before its Store, and the column memory has to outlive
     both, but the garbage collector finalizes the objects of a cycle in any order. So the Store is
-    taken from its wasmtime-py object, which would delete it; and the column memory and the
-    lockstep, which owns the call, are referenced from outside of any cycle until `close`. The one
-    finalizer that calls `close` is the guest's (decision 13).
+    no object of wasmtime-py, which would delete it; and the column memory and the lockstep, which
+    owns the call, are referenced from outside of any cycle until `close`. The one finalizer that
+    calls `close` is the guest's (decision 13).
     """
 
     __slots__ = (
@@ -35,20 +36,20 @@ class GuestStore:
 
     def __init__(
         self,
-        store: wasmtime.Store,
+        engine: bindings.Address,
         columns: wasmtime.SharedMemory,
         lockstep: Lockstep,
         control: int,
     ) -> None:
-        self.context = bindings.context_of(store)
+        """Make a Store of an engine, a wasm_engine_t, and let it enter a lockstep."""
         self._lock = threading.RLock()
         self.is_ended = False
         self._lockstep = lockstep
         self.place = lockstep.enter(control)
         self._has_place = True
         self._columns = columns
-        self._pointer = bindings.take_store(store)
-        self._owned = [0, self._pointer]  # empty once the Store is deleted
+        self._owned = [0]  # and the Store, until it is deleted
+        self._begin(engine)
         self._open.add(self)
 
     def read(self, what: Callable[[], _Read]) -> _Read | None:
@@ -68,31 +69,28 @@ class GuestStore:
             if self.is_ended:
                 self.close()
 
-    def replace(self, store: wasmtime.Store) -> None:
-        """Go on with another Store in the same place, and delete the present one."""
+    def replace(self, engine: bindings.Address) -> None:
+        """Go on with a new Store in the same place, and delete the present one."""
         with self._lock:
             self._lockstep.drop(self.place)
             self._lockstep.stores += 1
-            self._pointer = 0
-            if self._owned:
-                deque(map(bindings.delete_store, iter(self._owned.pop, 0)), maxlen=0)
-            self.context = bindings.context_of(store)
-            self._pointer = bindings.take_store(store)
-            self._owned = [0, self._pointer]
+            self._delete()
+            self._owned = [0]
+            self._begin(engine)
+
+    def take(self, steps: StepList, control: int, room: Any) -> None:
+        """Take steps in the Store, as `StepList.take`, whose errors it raises."""
+        steps.take(self._pointer, self.context, control, room)
 
     def limit(self, caps: Sequence[int]) -> None:
         """Set the limit of the Store from now on; see `bindings.limit_store`."""
         if self._pointer:
             bindings.limit_store(self._pointer, *caps)
 
-    def end_turns(self, state: int) -> None:
-        """Suspend the guest at its epoch deadlines; see `bindings.end_turns_at_deadlines`."""
-        bindings.end_turns_at_deadlines(self._pointer, state)
-
     def close_files(self) -> None:
         """Close the files that WASI has open for a guest that gets no more calls."""
         if self._pointer:
-            bindings.close_wasi(self.context)
+            bindings.set_wasi(self.context, wasmtime.WasiConfig())
 
     def close(self) -> None:
         """Delete the call in progress, then the Store. Safe to call twice."""
@@ -109,8 +107,19 @@ class GuestStore:
         if self._has_place:
             self._has_place = False  # first: the place may soon be another's
             self._lockstep.leave(self.place)
+        self._delete()
+        self._open.discard(self)
+
+    def _begin(self, engine: bindings.Address) -> None:
+        """Own a new Store."""
+        # Made and owned in C alone: a signal handler raises before both, or behind both.
+        self._owned.extend(map(bindings.new_store, (engine,), (None,), (None,)))
+        self._pointer = self._owned[1]
+        self.context = bindings.store_context(self._pointer)
+
+    def _delete(self) -> None:
+        """Delete the Store, unless it is deleted."""
         self._pointer = 0
         if self._owned:
-            # Taken and deleted in C alone: a signal handler raises before both, or behind both.
+            # Likewise taken and deleted.
             deque(map(bindings.delete_store, iter(self._owned.pop, 0)), maxlen=0)
-        self._open.discard(self)

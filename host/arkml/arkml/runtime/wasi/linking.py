@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any, BinaryIO
 
 import wasmtime
@@ -20,6 +20,7 @@ from arkml.runtime.module.imports import WASI_MODULE, Linkage
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.runtime.shared_engine import ShimExports
 from arkml.runtime.shim.render import export_name
+from arkml.runtime.steps import MEMORY, OTHER, SHIM, StepList
 from arkml.runtime.wasi.shim import CHOSEN, FREE, OURS, SHADOWED, VIRTUAL, WAITING
 
 _STREAMS = 3  # descriptors that every guest has
@@ -202,39 +203,39 @@ class WasiLinker:
 
     def link(
         self,
-        context: Any,
-        host: bindings.RawInstance,
+        steps: StepList,
         imported: Sequence[str],
         *,
         free: int,
         virtual: bool,
     ) -> None:
         """
-        Define the calls that the guest imports and the shim exports.
+        Add the steps that define the calls that a guest imports and the WASI shim exports.
 
         Args:
-            context: The store of the guest.
-            host: The instance of the main shim.
+            steps: The steps that make the guest, whose main shim and memory are there.
             imported: Names of the WASI functions that the guest imports.
             free: Number of descriptors that the guest may open.
             virtual: True also takes the guest's clocks and random numbers from the host.
 
         """
-        define = partial(bindings.define, self._beneath, context)
-        define("arkml", "memory", host.export("memory"))
+        steps.define(self._beneath, "arkml", "memory", MEMORY)
         for name in WAITING:
-            define(OURS, name, host.export(export_name(OURS, name)))
+            steps.export(SHIM, export_name(OURS, name))
+            steps.define(self._beneath, OURS, name)
         for name in VIRTUAL:
             if virtual:
-                chosen = host.export(export_name(OURS, name))
+                steps.export(SHIM, export_name(OURS, name))
             else:
-                chosen = bindings.defined(self._beneath, context, WASI_MODULE, name)
-            define(CHOSEN, name, chosen)
-        shim = bindings.RawInstance.linked(context, self._beneath, self._module)
-        shim.set_global(FREE, "i32", free)
+                steps.find(self._beneath, WASI_MODULE, name)
+            steps.define(self._beneath, CHOSEN, name)
+        steps.instantiate(OTHER, self._beneath, self._module)
+        steps.export(OTHER, FREE)
+        steps.set_global("i32", free)
         for name in imported:
             if name in SHADOWED:
-                bindings.define(self.linker, context, WASI_MODULE, name, shim.export(name))
+                steps.export(OTHER, name)
+                steps.define(self.linker, WASI_MODULE, name)
 
     def close(self) -> None:
         """Free the linkers."""
