@@ -373,7 +373,8 @@ class GuestLoader:
                 except BaseException:
                     self._bytes.leave(key)
                     raise
-                self._add_past()
+                if self._left:
+                    self._add_past()
                 self._instances[key] = weakref.ref(instance)
                 return CallLoop(instance) if trace is None else trace.loop(instance)
         finally:

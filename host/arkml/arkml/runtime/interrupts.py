@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -68,17 +68,9 @@ class InterruptGuard:
         """Return True on the main thread if a SIGINT is to end the call in progress."""
         return self.requested and threading.get_ident() == MAIN_THREAD
 
-    @contextmanager
-    def held_back(self) -> Iterator[None]:
+    def held_back(self) -> AbstractContextManager[None]:
         """Delay KeyboardInterrupt on the main thread to the end of the block."""
-        if threading.get_ident() != MAIN_THREAD:
-            yield
-            return
-        self.armed += 1
-        try:
-            yield
-        finally:
-            self.disarm()
+        return _HeldBack(self) if threading.get_ident() == MAIN_THREAD else _NOT_HELD_BACK
 
     def forget_lost(self) -> None:
         """Set `armed` to 0 if no section is in progress. For the main thread."""
@@ -103,6 +95,24 @@ class InterruptGuard:
         else:
             self.requested = False
             (self._before or signal.default_int_handler)(number, frame)
+
+
+class _HeldBack:
+    """A block to whose end KeyboardInterrupt is delayed. Of a generator it would take longer."""
+
+    __slots__ = ("_guard",)
+
+    def __init__(self, guard: InterruptGuard) -> None:
+        self._guard = guard
+
+    def __enter__(self) -> None:
+        self._guard.armed += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._guard.disarm()
+
+
+_NOT_HELD_BACK = nullcontext()
 
 
 def is_running(task: Task) -> bool:

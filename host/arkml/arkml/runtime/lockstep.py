@@ -21,7 +21,7 @@ from arkml.runtime.deadline import ALERT, SHORT
 from arkml.runtime.exported_function import CALL_WORDS, Calls, RawCall
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.native import ANSWER, AT_FRAME_END, CHARGE, ENDED, OTHER, SUBMITTED
-from arkml.runtime.rounds import Places, Rounds
+from arkml.runtime.rounds import Places, Rounds, put
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Reason
 from arkml.runtime.single_calls import SingleCalls
@@ -121,16 +121,12 @@ class Lockstep:
 
         Raises GuestBusy in the middle of a round.
         """
-        reason = (control + at.REASON) >> 2
         was_free = bool(self._free)
         place = heappop(self._free) if was_free else len(self.futures)
-        for items, item in ((self._controls, control), (self._reasons, reason)):
-            if place < len(self.futures):
-                items[place] = item
-            else:
-                items[place:] = [item]  # in the place of a guest whose making was cut off
-        self.functions[place : place + 1] = array("d", [0.0])
-        self.indices[place : place + 1] = array("q", [place])
+        put(self._controls, place, control)
+        put(self._reasons, place, (control + at.REASON) >> 2)
+        put(self.functions, place, 0.0)
+        put(self.indices, place, place)
         try:
             self._rounds.enter(place, control)
         except BaseException:

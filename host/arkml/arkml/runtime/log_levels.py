@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from arkml.runtime.columns.arena import Arena
@@ -29,7 +30,7 @@ level of one changes. Where `logging` has no such cache, levels are checked in e
 class _Guest(NamedTuple):
     word: int  # the index of LOGGED in the arena's words
     logger: str
-    levels: Sequence[int]
+    levels: tuple[int, ...]
 
 
 class LogLevels:
@@ -48,7 +49,7 @@ class LogLevels:
         with self._lock:
             self._all.add(self)
 
-    def add(self, place: int, control: int, logger: str, levels: Sequence[int]) -> None:
+    def add(self, place: int, control: int, logger: str, levels: tuple[int, ...]) -> None:
         """
         Tell the shim at `control`, from now on, which levels of a logger are enabled.
 
@@ -68,9 +69,8 @@ class LogLevels:
             self._set(guest)
 
     def _set(self, guest: _Guest) -> None:
-        least, disabled = _level_of(guest.logger), logging.root.manager.disable
-        count = sum(level >= least and level > disabled for level in guest.levels)
-        self._words[guest.word] = count + 1
+        least = max(_level_of(guest.logger), logging.root.manager.disable + 1)
+        self._words[guest.word] = _enabled(guest.levels, least) + 1
 
     @classmethod
     def refresh(cls) -> None:
@@ -80,6 +80,12 @@ class LogLevels:
             everyone = list(cls._all)
         for levels in everyone:
             levels.set_all()
+
+
+@lru_cache(maxsize=64)
+def _enabled(levels: tuple[int, ...], least: int) -> int:
+    """Return how many levels are `least` or more."""
+    return sum(level >= least for level in levels)
 
 
 def _level_of(name: str) -> int:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from ctypes import addressof
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ _POLL, _CALL_ASYNC = bindings.address_of(_poll), bindings.address_of(_call_async
 _DELETE = bindings.address_of(_delete)
 _RUNNING, _SUBMIT, _FRAME_END = int(Reason.RUNNING), int(Reason.SUBMIT), int(Reason.FRAME_END)
 _OUTCOMES = 5
+_Item = TypeVar("_Item")
 
 
 class Rounds:
@@ -88,18 +89,12 @@ class Rounds:
         """Make room for a guest, whose control block is at `control` of the column memory."""
         if self._state.runs:
             raise GuestBusy("guests of a fleet that is in a call cannot be joined by others")
-        reason = self._arena.base + control + at.REASON
         self.is_new = True
-        if place < len(self.futures):
-            self.used[place] = self.began[place] = 0.0
-            self._reasons[place] = reason
-            return
-        for items in (self.used, self.began, self._reasons):
-            del items[place:]  # of a guest whose making a signal handler cut off
-        self.used.append(0.0)
-        self.began.append(0.0)
-        self._reasons.append(reason)
-        self.futures.append(0)  # last: the others have as many items at least
+        put(self.used, place, 0.0)
+        put(self.began, place, 0.0)
+        put(self._reasons, place, self._arena.base + control + at.REASON)
+        if place == len(self.futures):
+            self.futures.append(0)  # last: the others have as many items at least
 
     def delete(self, places: Places) -> None:
         """Delete the calls of guests, [n]. Runs no guest code."""
@@ -233,3 +228,11 @@ class Rounds:
                 check()
                 looked = now
         self.counts, self.wall = counts, then - start
+
+
+def put(items: MutableSequence[_Item], place: int, item: _Item) -> None:
+    """Set what is at a place, which may be the next one."""
+    if place < len(items):
+        items[place] = item
+    else:
+        items.append(item)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -135,12 +134,16 @@ class Sandbox:
         self._is_virtual = virtual
         granted = self._granted()
         self.control = arena.allocate(at.CONTROL_SIZE)
-        with ExitStack() as given_back:  # if there is no column memory, or a round is in progress
-            given_back.callback(arena.free, self.control, at.CONTROL_SIZE)
+        try:  # there may be no column memory, or a round is in progress
             self.records = Records(arena, self.control, program.limits.column_bytes)
-            given_back.callback(self.records.release)
-            self._store = GuestStore(engine.address, arena.memory, lockstep, self.control)
-            given_back.pop_all()
+            try:
+                self._store = GuestStore(engine.address, arena.memory, lockstep, self.control)
+            except BaseException:
+                self.records.release()
+                raise
+        except BaseException:
+            arena.free(self.control, at.CONTROL_SIZE)
+            raise
         self._owns_control = True
         self.place = self._store.place
         self.refusals = RefusalNotes(arena, self.control)

@@ -42,7 +42,8 @@ class Arena:
         self._limit = min(limit, PAGE * PAGE)
         self._size = PAGE
         self._top = _SMALLEST
-        self._free: dict[int, dict[int, bool]] = {}  # by size and offset: True if it is warm
+        # By size, of those that there are, and offset: True if it is warm.
+        self._free: dict[int, dict[int, bool]] = {}
         self._warm = 0  # bytes of free blocks whose pages are in memory
         self._returned_warm = 0
         self._returned: deque[tuple[int, int, bool]] = deque()
@@ -111,7 +112,10 @@ class Arena:
 
     def _take_free(self, size: int, offset: int) -> bool:
         """Take a block from the free ones; return True if its pages are in memory."""
-        is_warm = self._free[size].pop(offset)
+        free = self._free[size]
+        is_warm = free.pop(offset)
+        if not free:
+            del self._free[size]
         self._warm -= size * is_warm
         return is_warm
 
@@ -132,19 +136,17 @@ class Arena:
 
         It is split from a larger one if necessary.
         """
-        larger = size
-        while larger < self._top:
-            free = self._free.get(larger)
-            if free:
-                offset = next(reversed(free))
-                is_warm = self._take_free(larger, offset)
-                while larger > size:
-                    larger //= 2
-                    self._free.setdefault(larger, {})[offset + larger] = is_warm
-                    self._warm += larger * is_warm
-                return offset, is_warm
-            larger *= 2
-        return None
+        fitting = [each for each in self._free if each >= size]
+        if not fitting:
+            return None
+        larger = min(fitting)
+        offset = next(reversed(self._free[larger]))
+        is_warm = self._take_free(larger, offset)
+        while larger > size:
+            larger //= 2
+            self._free.setdefault(larger, {})[offset + larger] = is_warm
+            self._warm += larger * is_warm
+        return offset, is_warm
 
     def _lower_top(self) -> None:
         """Lower the top below the free blocks at the end, and zero them."""
