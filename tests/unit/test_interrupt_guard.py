@@ -1,0 +1,44 @@
+"""Blocks to whose end Ctrl-C is put off."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from arkml.runtime.interrupts import InterruptGuard
+
+
+def test_an_interrupt_in_a_block_is_raised_once_at_the_end_of_the_outermost_one():
+    guard, passed = InterruptGuard(), []
+
+    def blocks():
+        with guard.held_back():
+            with guard.held_back():
+                passed.append(guard.armed)
+                guard.requested = True  # as the handler of SIGINT does
+            passed.append(guard.armed)
+
+    with pytest.raises(KeyboardInterrupt):
+        blocks()
+
+    assert passed == [2, 1]
+    assert (guard.armed, guard.requested) == (0, False)
+
+
+def test_an_error_in_a_block_ends_it():
+    guard = InterruptGuard()
+
+    with pytest.raises(LookupError), guard.held_back():
+        raise LookupError
+
+    assert guard.armed == 0
+
+
+def test_a_block_on_another_thread_puts_nothing_off():
+    guard = InterruptGuard()
+
+    def armed():
+        with guard.held_back():
+            return guard.armed
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(armed).result() == 0
