@@ -712,20 +712,19 @@ class Fleet(Sealed, Unique, Closing):
 
     def _change(self, leaving: Mapping[Guest, Guest | None], more: Sequence[Guest] = ()) -> None:
         """
-        Free the guests `leaving`, put their successors in their places, and add `more` at the end.
+        Put the successors of the guests `leaving` in their places, add `more`, free `leaving`.
 
-        If a signal handler raises, all of the change is made or none of it; without the change the
-        fleet keeps guests that are closed.
+        If a signal handler raises, all of the change is made or none of it. A guest that left by
+        then, and is not freed yet, is freed when its last reference is dropped.
         """
         before = self._members
         for guest in leaving:
             calls_of(guest).instance.require_unlent()
         self._states.forget()
-        for guest in leaving:
+        for guest in leaving:  # before its place may be another's
             calls = calls_of(guest)
             self._parts.told.discard(calls)
             self._parts.shares.forget(calls.place)
-            calls.instance.free()
         stay = [leaving.get(guest, guest) for guest in before.guests]
         guests = (*(guest for guest in stay if guest is not None), *more)
         labels = {**before.labels, **self._coming}
@@ -734,9 +733,11 @@ class Fleet(Sealed, Unique, Closing):
             guests,
             {guest: labels[guest] for guest in guests},
             sum((guest.statistics for guest in leaving), before.past),
-            sum((guest.account for guest in leaving), before.past_usage),
+            sum((guest.account.without_memory() for guest in leaving), before.past_usage),
             {},
         )
+        for guest in leaving:
+            calls_of(guest).instance.free()
         self._number(enumerate(guests))
 
     def _initialize(
@@ -797,6 +798,8 @@ class Fleet(Sealed, Unique, Closing):
             chosen = members.guests if wanted.only is None else self._choose(wanted.only)
             if len(calls) > 64:
                 calls.clear()
+            if not calls:  # a change of the members may have been cut off before it numbered them
+                self._number(enumerate(members.guests))
             guests = [calls_of(guest) for guest in chosen]
             call = calls[wanted] = FleetCall(
                 self._parts, guests, wanted.function, is_frame=wanted.is_frame

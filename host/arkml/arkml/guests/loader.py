@@ -207,7 +207,7 @@ class GuestLoader:
             call_guard,
             lockstep,
             set(),
-            SnapshotBytes(lockstep),
+            SnapshotBytes(lockstep, call_guard),
             world,
             unclosed,
         )

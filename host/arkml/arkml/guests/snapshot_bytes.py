@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from arkml.policies.demands import Snapshot
+from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.lockstep import Lockstep
 
 Models = Sequence[tuple[int, Sequence[Snapshot]]]
@@ -38,73 +40,93 @@ class SnapshotBytes:
     The snapshots that live of guests of one lockstep, and the bytes that each guest has in them.
 
     A model that several snapshots of a guest hold counts once. Snapshots may be dropped on any
-    thread: guests whose memory may grow by what they had are then noted in `Lockstep.touched`.
+    thread; before the next call guests whose memory may grow by what they had are then noted in
+    `Lockstep.touched`.
+
+    The shares of the snapshots that live are what counts: each comes and goes in one step. The sums
+    are derived from them, and made anew after a change that an exception of a signal handler has
+    cut off, or in whose middle a handler has asked for them: `_is_whole` is False then.
     """
 
-    def __init__(self, lockstep: Lockstep) -> None:
+    def __init__(self, lockstep: Lockstep, call_guard: CallGuard) -> None:
         self._lockstep = lockstep
         self._lock = threading.RLock()
         self._live: dict[weakref.ref[object], Share] = {}
+        self._is_whole = True
+        self._changes = 0  # of the sums, that have begun
         self._bytes: dict[int, int] = {}  # by number
         self._held: Counter[tuple[int, Snapshot]] = Counter()  # by how many lists of models
         self._lists: Counter[int] = Counter()  # snapshots with a list of models, by its id
-        # A finalizer takes no lock, and may run in the middle of `held`: it only leaves a note.
-        self._dropped: deque[weakref.ref[object]] = deque()
+        self._dropped = call_guard.dropped
+        call_guard.settle = self._settle
 
     def keep(self, snapshot: object, share: Share) -> None:
         """Count what a snapshot has of its guests, until it is dropped."""
         with self._lock:
-            self._live[weakref.ref(snapshot, self._note)] = share
-            total = self._bytes
-            for number, size in zip(share.numbers, share.sizes, strict=True):
-                total[number] = total.get(number, 0) + size
-            key = id(share.models)
-            self._lists[key] += 1
-            if self._lists[key] == 1:
-                self._count(share.models)
-
-    def _note(self, snapshot: weakref.ref[object]) -> None:
-        places = self._live[snapshot].places  # first: another thread may settle the note
-        self._dropped.append(snapshot)
-        self._lockstep.touched.update(self._lockstep.tight.intersection(places))
+            self._settle()
+            self._is_whole = False
+            self._changes = change = self._changes + 1
+            # A finalizer may run anywhere, and takes no lock. This one is a function of C, which no
+            # signal handler cuts off.
+            self._live[weakref.ref(snapshot, self._dropped.append)] = share
+            self._add(share)
+            self._is_whole = change == self._changes
 
     def held(self, number: int) -> int:
         """Return the bytes that a guest has in snapshots that live."""
         if not self._live:
             return 0
-        if self._dropped:
+        if self._dropped or not self._is_whole:
             self._settle()
         return self._bytes.get(number, 0)
 
     def _settle(self) -> None:
         """Count no more what has been dropped."""
         with self._lock:
+            was_whole, self._is_whole = self._is_whole, False
+            self._changes = change = self._changes + 1
             while self._dropped:
-                share = self._live.pop(self._dropped.popleft())
-                key = id(share.models)
-                self._lists[key] -= 1
-                if not self._lists[key]:
-                    del self._lists[key]
-                    self._discount(share.models)
-                total = self._bytes
-                for number, size in zip(share.numbers, share.sizes, strict=True):
-                    left = total.pop(number) - size
-                    if left:
-                        total[number] = left
+                snapshot = self._dropped[0]
+                if (share := self._live.get(snapshot)) is not None:
+                    self._lockstep.touched.update(self._lockstep.tight.intersection(share.places))
+                    if self._live.pop(snapshot, None) is not None and was_whole:
+                        self._take(share)
+                with suppress(ValueError):  # a signal handler has settled it meanwhile
+                    self._dropped.remove(snapshot)
+            if not was_whole:
+                for sums in (self._bytes, self._held, self._lists):
+                    sums.clear()
+                for share in self._live.values():
+                    self._add(share)
+            self._is_whole = change == self._changes
 
-    def _count(self, models: Models) -> None:
-        held = self._held
-        for number, each in models:
-            for model in each:
-                held[number, model] += 1
-                if held[number, model] == 1:
-                    self._bytes[number] += len(model.data)
+    def _add(self, share: Share) -> None:
+        for number, size in zip(share.numbers, share.sizes, strict=True):
+            self._change(number, size)
+        key = id(share.models)
+        self._lists[key] += 1
+        if self._lists[key] == 1:
+            for number, each in share.models:
+                for model in each:
+                    self._held[number, model] += 1
+                    if self._held[number, model] == 1:
+                        self._change(number, len(model.data))
 
-    def _discount(self, models: Models) -> None:
-        held = self._held
-        for number, each in models:
-            for model in each:
-                held[number, model] -= 1
-                if not held[number, model]:
-                    del held[number, model]
-                    self._bytes[number] -= len(model.data)
+    def _take(self, share: Share) -> None:
+        key = id(share.models)
+        self._lists[key] -= 1
+        if not self._lists[key]:
+            del self._lists[key]
+            for number, each in share.models:
+                for model in each:
+                    self._held[number, model] -= 1
+                    if not self._held[number, model]:
+                        del self._held[number, model]
+                        self._change(number, -len(model.data))
+        for number, size in zip(share.numbers, share.sizes, strict=True):
+            self._change(number, -size)
+
+    def _change(self, number: int, size: int) -> None:
+        total = self._bytes.pop(number, 0) + size
+        if total:
+            self._bytes[number] = total

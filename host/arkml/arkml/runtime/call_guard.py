@@ -37,7 +37,9 @@ class CallGuard:
     `lost` counts the guests that were abandoned or closed, or got another state or module, so that
     addresses in them may be others; `callers` holds the live ones. What lies in `waiting` is called
     with these before the next call, and then taken out, which another thread may append to. If an
-    exception of a signal handler cuts it off, it is called again.
+    exception of a signal handler cuts it off, it is called again. `dropped` holds weak references
+    to snapshots of these guests that were dropped, which append themselves; before the next call
+    `settle` is called if it holds some.
 
     A signal handler can raise on the main thread between any two instructions of Python, and so cut
     a call off outside of every `finally` that would open the guard. The next call that finds it
@@ -46,7 +48,7 @@ class CallGuard:
 
     __slots__ = (
         "_cancelled", "_gate", "_is_mains", "_owner", "_task", "_ticker", "_token", "callers",
-        "lost", "waiting",
+        "dropped", "lost", "settle", "waiting",
     )  # fmt: skip
 
     def __init__(self, ticker: Ticker) -> None:
@@ -59,6 +61,8 @@ class CallGuard:
         self._task: weakref.ref[Task] | None = None
         self.callers: weakref.WeakSet[GuardedCalls] = weakref.WeakSet()
         self.waiting: deque[Callable[[Iterable[GuardedCalls]], object]] = deque()
+        self.dropped: deque[weakref.ref[object]] = deque()
+        self.settle: Callable[[], object] = self.dropped.clear
         self.lost = 0
 
     def begin(self, name: str) -> frozenset[int] | None:
@@ -90,7 +94,7 @@ class CallGuard:
         ticker.running.add(self._token)
         if ticker.parked:
             ticker.wake()
-        if self.waiting:
+        if self.waiting or self.dropped:
             self._do_waiting()
         return None
 
@@ -108,6 +112,8 @@ class CallGuard:
     def _do_waiting(self) -> None:
         """Do what waits for the time between two calls; an exception ends the call."""
         try:
+            if self.dropped:
+                self.settle()
             while self.waiting:
                 self.waiting[0](self.callers)
                 self.waiting.popleft()
