@@ -159,8 +159,10 @@ def heads_64(weights, rows):
     return [forward_64(network, inputs, beside) for network in (weights.actor, weights.critic)]
 
 
-def score_64(branches, weights, rows):
-    outputs, _ = heads_64(weights, rows)
+def score_64(branches, weights, rows, outputs=None):
+    """Scores by the `outputs` of the actor, which are computed unless they are given."""
+    if outputs is None:
+        outputs, _ = heads_64(weights, rows)
     continuous = len(weights.log_std)
     std = np.exp(weights.log_std)
     z = (rows.actions[:, :continuous] - outputs[:, :continuous]) / std
@@ -182,14 +184,15 @@ def score_64(branches, weights, rows):
 
 
 def loss_64(branches, weights, rows, rates):
-    log_probs, entropies = score_64(branches, weights, rows)
+    outputs, values = heads_64(weights, rows)
+    log_probs, entropies = score_64(branches, weights, rows, outputs)
     advantages = rows.advantages.astype(np.float64)
     ratio = np.exp(log_probs - rows.log_probs)
     clip = float(rates.clip_range)
     clipped = np.clip(ratio, 1 - clip, 1 + clip)
     chooses = rows.chooses
     policy = -np.minimum(advantages * ratio, advantages * clipped)[chooses].mean()
-    value = ((rows.returns - heads_64(weights, rows)[1][:, 0]) ** 2).mean()
+    value = ((rows.returns - values[:, 0]) ** 2).mean()
     entropy = -entropies[chooses].mean()
     coefficients = (1.0, float(rates.entropy_coefficient), float(rates.value_coefficient))
     return np.dot(coefficients, (policy, entropy, value)), policy, value, entropy
