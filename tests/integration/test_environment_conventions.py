@@ -25,7 +25,7 @@ from arkml.envs.relayrl import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.sb3 import GuestSb3VecEnv
 from arkml.envs.step_arrays import StepArrays
 from arkml.envs.vector_env import vector_env
-from arkml.errors import UsageError
+from arkml.errors import ArkmlError, UsageError
 
 CARTPOLE = GUESTS / "c_cartpole.wasm"
 PENDULUM = GUESTS / "c_pendulum.wasm"
@@ -104,6 +104,13 @@ def test_a_vector_of_more_places_than_agents_is_refused_with_both_ways_out():
         gymnasium.make_vec(NAME, num_envs=4, module=CARTPOLE, **ONE)
     with pytest.raises(UsageError, match="has 2 agents: per='guest' makes that many guests"):
         vector_env(CARTPOLE, num_envs=4, configure=(2, 7))
+
+
+@pytest.mark.parametrize("per", ["agent", "guest"])
+def test_a_vector_of_more_places_than_there_can_be_is_refused(per):
+    """Numpy has no memory for them, or as much as the machine has."""
+    with pytest.raises(ArkmlError, match=r"1099511627776.* (65536|20000)"):
+        vector_env(CARTPOLE, per=per, num_envs=1 << 40)
 
 
 @pytest.mark.parametrize(

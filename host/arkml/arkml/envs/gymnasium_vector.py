@@ -29,6 +29,7 @@ from arkml.envs.vector_places import ON_FAILURE, RestartMode, VectorPlaces, Vect
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.limits import require_whole
+from arkml.sessions.declarations import MOST_SLOTS
 
 _WHO = "a vector environment"
 _Arrays = tuple[Floats, Floats, Marks, Marks]
@@ -55,8 +56,8 @@ class GuestVectorEnv(VectorPlaces):
 
     Args:
         module: The path or the bytes of a guest.
-        num_envs: Number of places. None or 1 takes the `slots` of the spec, or else the number of
-            agents in the first submit.
+        num_envs: Number of places, 65,536 at most. None or 1 takes the `slots` of the spec, or else
+            the number of agents in the first submit.
         autoreset_mode: NEXT_STEP or SAME_STEP.
         render_mode: "rgb_array" for a picture of each place, None for no pictures.
         restart: "on-failure" starts over after a failure of the guest.
@@ -92,7 +93,8 @@ class GuestVectorEnv(VectorPlaces):
                 "autoreset_mode is DISABLED: guests begin the episodes of their agents by"
                 " themselves; with per='guest' each place is a guest that waits for its reset"
             )
-        num_envs = None if num_envs is None else require_whole("num_envs", num_envs)
+        if num_envs is not None:
+            num_envs = require_whole("num_envs", num_envs, MOST_SLOTS)
         self._settings["num_envs"] = num_envs
         self._env = GuestEnv(module, **options)
         self._core = core_of(self._env)
