@@ -69,8 +69,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers():
-    """Return three workers more than there are processors: many tests wait for processes."""
-    return (yield) + 3
+    """Return two workers more than there are processors: many tests wait for processes."""
+    return (yield) + 2
 
 
 @pytest.hookimpl(wrapper=True)
