@@ -36,6 +36,7 @@ WEBSOCKET = {
     "send_receive_event_to_app", "shutdown", "transport", "writable",
 }  # fmt: skip
 """A name more needs a look at what uvicorn does with it, and one less makes this shorter."""
+_OF_PYTHON = {"__firstlineno__", "__static_attributes__"}  # which 3.13 gives each class
 
 
 def names_after(places, *classes):
@@ -52,7 +53,8 @@ def names_after(places, *classes):
 def used(one, *more):
     """The names of uvicorn's class that subclasses of it use, with those that they override."""
     theirs, found = has(one.__mro__[1]), names_after({"self", "super()"}, one, *more)
-    return (found | {name for each in (one, *more) for name in vars(each)}) & theirs
+    own = {name for each in (one, *more) for name in vars(each) if name not in _OF_PYTHON}
+    return (found | own) & theirs
 
 
 def has(one):
