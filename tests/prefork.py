@@ -168,7 +168,17 @@ def _call_prctl(option, value):
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-class _Server:
+class _Forker:
+    """A process that forks for its `owner`."""
+
+    def serves(self, pid):
+        return self.owner == pid
+
+    def ask(self, request, fds):
+        socket.send_fds(self._link, [json.dumps(request).encode()], fds)
+
+
+class _Server(_Forker):
     """The process that forks for tests."""
 
     def __init__(self):
@@ -187,10 +197,7 @@ class _Server:
         atexit.register(self.close)
 
     def serves(self, pid):
-        return self.owner == pid and self._process.poll() is None
-
-    def ask(self, request, fds):
-        socket.send_fds(self._link, [json.dumps(request).encode()], fds)
+        return super().serves(pid) and self._process.poll() is None
 
     def close(self):
         if self.owner == os.getpid():
@@ -198,7 +205,7 @@ class _Server:
             self._process.wait()
 
 
-class _Companion:
+class _Companion(_Forker):
     """The process that forks for a process that is a fork itself, of which it is one."""
 
     def __init__(self):
@@ -222,12 +229,6 @@ class _Companion:
         _call_prctl(_NAME, own.encode())
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-    def serves(self, pid):
-        return self.owner == pid
-
-    def ask(self, request, fds):
-        socket.send_fds(self._link, [json.dumps(request).encode()], fds)
 
 
 _started = []

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.children import children_of
 from tests.faults.player import processes
 from tests.integration.command_line import FRAMES, GUESTS, LOOP
 from tests.integration.hive_service import grant_of
@@ -43,9 +44,7 @@ def watcher(hive):
 
 def players(hive):
     """The processes of a hive's players."""
-    parent = f"PPid:\t{hive.hive.pid}\n"
-    statuses = [Path(f"/proc/{pid}/status") for pid in processes(PLAYER)]
-    return [path.parent for path in statuses if path.exists() and parent in path.read_text()]
+    return set(children_of(hive.hive.pid)) & set(processes(PLAYER))
 
 
 def test_twenty_watch_one_version_and_get_the_frames_of_one_player(hive, watcher):
@@ -236,7 +235,7 @@ def test_players_end_with_the_hive(tmp_path):
         [player] = players(hive)
     ann.leave()
 
-    eventually(lambda: not player.exists())
+    eventually(lambda: not Path(f"/proc/{player}").exists())
 
 
 def test_an_episode_is_recorded_and_kept_with_the_run(hive):

@@ -309,11 +309,14 @@ def test_a_row_is_answered_alone_by_a_model_that_computes_its_rows_from_each_oth
         [build.port("obs", "N", 3)],
         [build.port("actions", "N", 3)],
     )
-    features = numbers(5, 3)
-    policy = load(data, 3, 3)
+    assert answers_alone(data, 3)
 
+
+def answers_alone(data, width):
+    """Whether rows of as many features as actions are answered as each of them by itself."""
+    features, policy = numbers(5, width), load(data, width, width)
     alone = [acted(policy, features[i : i + 1])[0] for i in range(5)]
-    assert np.array_equal(acted(policy, features), alone)
+    return np.array_equal(acted(policy, features), alone)
 
 
 def integers(**values):
@@ -391,11 +394,7 @@ MOVING = {
 
 @pytest.mark.parametrize("name", MOVING)
 def test_a_row_is_answered_alone_by_a_model_that_moves_or_counts_rows(name):
-    features = numbers(5, 6)
-    policy = load(MOVING[name], 6, 6)
-
-    alone = [acted(policy, features[i : i + 1])[0] for i in range(5)]
-    assert np.array_equal(acted(policy, features), alone)
+    assert answers_alone(MOVING[name], 6)
 
 
 STAYING = {
@@ -442,11 +441,7 @@ STAYING = {
 
 @pytest.mark.parametrize("name", STAYING)
 def test_rows_that_stay_in_their_order_are_answered_in_one_run(name):
-    features = numbers(5, 6)
-    policy = load(STAYING[name], 6, 6)
-
-    alone = [acted(policy, features[i : i + 1])[0] for i in range(5)]
-    assert np.array_equal(acted(policy, features), alone)
+    assert answers_alone(STAYING[name], 6)
     assert onnx_model.load_onnx(STAYING[name], Limits(), seconds=10.0).block is None
 
 

@@ -29,7 +29,7 @@ from arkml.envs.vector_places import ON_FAILURE, RestartMode, VectorPlaces, Vect
 from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.limits import require_whole
-from arkml.sessions.declarations import MOST_SLOTS
+from arkml.sessions.declarations import MOST_COUNT
 
 _WHO = "a vector environment"
 _Arrays = tuple[Floats, Floats, Marks, Marks]
@@ -94,7 +94,7 @@ class GuestVectorEnv(VectorPlaces):
                 " themselves; with per='guest' each place is a guest that waits for its reset"
             )
         if num_envs is not None:
-            num_envs = require_whole("num_envs", num_envs, MOST_SLOTS)
+            num_envs = require_whole("num_envs", num_envs, MOST_COUNT)
         self._settings["num_envs"] = num_envs
         self._env = GuestEnv(module, **options)
         self._core = core_of(self._env)

@@ -52,8 +52,8 @@ class ModelReport:
 
     kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. batch: the rows that the
     model takes at a time, None for any number. why_one: why that is 1 although the file leaves it
-    open, or empty. acts: which outputs act. verdict: `ACCEPTED`, or the
-    reason why the model is refused, which leaves fields that could not be determined empty.
+    open, or empty. acts: which outputs act. verdict: `ACCEPTED`, or the reason why the model is
+    refused, which leaves fields that could not be determined empty.
     """
 
     kind: str

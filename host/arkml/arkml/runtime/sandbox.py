@@ -227,7 +227,7 @@ class Sandbox:
         allowed = max(0, min(size, self._most))
         if allowed != self._growth:
             self._growth = allowed
-            self._store.limit(self._caps(self.program.table_share))
+            self._store.limit(_caps(self.program, allowed, self.program.table_share))
         return allowed < self._most
 
     @property
@@ -383,10 +383,6 @@ class Sandbox:
             self._owns_control = False  # first: it must not be freed twice
             self._arena.free(self.control, at.CONTROL_SIZE)
 
-    def _caps(self, table_elements: int) -> tuple[int, int, int, int, int]:
-        """Return the limits of the Store, in the order of `bindings.limit_store`."""
-        return _caps(self.program, self._growth, table_elements)
-
     def _granted(self) -> wasmtime.WasiConfig | None:
         """Return what WASI is configured to have, None for a guest without it."""
         return config(self._wasi) if self.program.linkage.wasi else None
@@ -395,7 +391,7 @@ class Sandbox:
         """Make the instances, in a new Store."""
         engine, program = self.engine, self.program
         arena, control = engine.arena, self.control
-        self._growth = self._most = max(most_memory(program), most_objects(program))
+        self._growth = self._most = _most_growth(program)
         free = 0
         if granted is not None:
             bindings.set_wasi(self.context, granted)
@@ -441,9 +437,15 @@ class Sandbox:
         )
 
 
+def _most_growth(program: CompiledModule) -> int:
+    """Return the bytes that a memory may grow to at most, and so may the objects."""
+    return max(most_memory(program), most_objects(program))
+
+
 def _caps(
     program: CompiledModule, growth: int, table_elements: int
 ) -> tuple[int, int, int, int, int]:
+    """Return the limits of a Store, in the order of `bindings.limit_store`."""
     instances, memories = 4, 1  # shim, guest, WASI shim, stubs
     tables = 1 + program.limits.tables  # the shim has one, of one element
     return growth, max(1, table_elements), instances, tables, memories
@@ -452,7 +454,7 @@ def _caps(
 def _making(engine: Engine, program: CompiledModule, free: int, is_virtual: bool) -> StepList:
     """Return the steps that make the instances of a module in a new Store."""
     arena, linkage, limits = engine.arena, program.linkage, program.limits
-    growth = max(most_memory(program), most_objects(program))
+    growth = _most_growth(program)
     linker = engine.wasi.linker if linkage.wasi else engine.linker
     steps = StepList()
     steps.limit(_caps(program, growth, limits.table_elements))

@@ -40,10 +40,10 @@ _SHOWN = 400  # characters of an error, which may name a key of any length
 _MOST_NAMED = 8  # behaviors in a message
 _MOST_NAMED_CHOICES = 1_024  # which pages show as a button each
 
-MOST_SLOTS = 65_536
-"""Slots that a behavior may declare, and places that a vector environment may have for agents."""
+MOST_COUNT = 65_536
+"""The largest of the counts that a behavior declares, such as its slots."""
 
-_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_SLOTS)]
+_Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_COUNT)]
 _Place = Annotated[int, msgspec.Meta(ge=0, lt=65_536)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 _Label = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]

@@ -70,7 +70,7 @@ class GrpcTrials:
     async def start(self, request: TrialStartRequest) -> TrialStartReply:
         """Start a trial; the reply has an empty id if the requested id is in use."""
         reply: TrialStartReply = await self._asked(
-            self._lifecycle().StartTrial(request, metadata=self._metadata, timeout=_START_SECONDS)
+            self._lifecycle().StartTrial, request, self._metadata, seconds=_START_SECONDS
         )
         return reply
 
@@ -78,15 +78,12 @@ class GrpcTrials:
         """Request the end of trials."""
         request = TerminateTrialRequest(hard_termination=is_hard)
         metadata = (*self._metadata, *_metadata(trial_ids))
-        await self._asked(
-            self._lifecycle().TerminateTrial(request, metadata=metadata, timeout=_ANSWER_SECONDS)
-        )
+        await self._asked(self._lifecycle().TerminateTrial, request, metadata)
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
         """Return the details of trials, of all trials without an id."""
         metadata = (*self._metadata, *_metadata(trial_ids))
-        call = self._lifecycle().GetTrialInfo(request, metadata=metadata, timeout=_ANSWER_SECONDS)
-        reply: TrialInfoReply = await self._asked(call)
+        reply: TrialInfoReply = await self._asked(self._lifecycle().GetTrialInfo, request, metadata)
         return reply
 
     def watch(self, request: TrialListRequest) -> AsyncIterator[TrialListEntry]:
@@ -97,11 +94,7 @@ class GrpcTrials:
 
     async def versions(self) -> dict[str, str]:
         """Return the version of each component of the server, by name."""
-        info = await self._asked(
-            self._lifecycle().Version(
-                VersionRequest(), metadata=self._metadata, timeout=_ANSWER_SECONDS
-            )
-        )
+        info = await self._asked(self._lifecycle().Version, VersionRequest(), self._metadata)
         return {version.name: version.version for version in info.versions}
 
     async def join(
@@ -113,8 +106,7 @@ class GrpcTrials:
 
     async def describe(self) -> Description:
         """Return a description of the guest that trials of the server play, and the live trials."""
-        call = self._players().Describe(DescribeRequest(), timeout=_ANSWER_SECONDS)
-        description: Description = await self._asked(call)
+        description: Description = await self._asked(self._players().Describe, DescribeRequest())
         return description
 
     async def take_over(
@@ -229,9 +221,17 @@ class GrpcTrials:
             outgoing.close()
             sender.close()
 
-    async def _asked(self, call: Any) -> Any:
+    async def _asked(
+        self,
+        method: Any,
+        request: Any,
+        metadata: tuple[tuple[str, str | bytes], ...] = (),
+        *,
+        seconds: float | None = None,
+    ) -> Any:
+        """Return the reply to a request, for which the server has `_ANSWER_SECONDS` or others."""
         try:
-            return await call
+            return await method(request, metadata=metadata, timeout=seconds or _ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise self._refused(error) from error
 
