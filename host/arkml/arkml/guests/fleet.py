@@ -98,7 +98,7 @@ class Fleet(Sealed, Unique, Closing):
     ) -> None:
         labels = {guest: label for label, guest in enumerate(guests)}
         self._members = _Members(tuple(guests), labels, Statistics(), Usage(), {})
-        self._coming: weakref.WeakKeyDictionary[Guest, int] = weakref.WeakKeyDictionary()
+        self._coming: dict[int, weakref.ref[Guest]] = {}  # by label: made, and no member yet
         """The numbers of guests that are being initialized, and join the fleet afterwards."""
         self._module = guests[0].module
         self.name: str = self._module.name
@@ -654,11 +654,12 @@ class Fleet(Sealed, Unique, Closing):
         Raises the errors of `join`, but does not check `Limits.instances`, as the caller has.
         """
         added: list[Guest] = []
+        labels: list[int] = []
         try:
             with self._call_guard.kept(self.name):
                 labels = self._free_labels(formers)
                 added.extend(self._make(label, self._module) for label in labels)
-                self._coming.update(zip(added, labels, strict=True))
+                self._coming.update(zip(labels, map(weakref.ref, added), strict=True))
                 self._number(zip(self._indices_of(formers), added, strict=True))
             raise_first(self._initialize(added, RUN_SECONDS, seed))
             end_trials([former for former in formers if former is not None])
@@ -668,6 +669,7 @@ class Fleet(Sealed, Unique, Closing):
                 self._change(
                     {former: guest for former, guest in pairs if former is not None},
                     [guest for former, guest in pairs if former is None],
+                    dict(zip(added, labels, strict=True)),
                 )
         except BaseException:
             for guest in added:
@@ -675,8 +677,8 @@ class Fleet(Sealed, Unique, Closing):
                     guest.close()
             raise
         finally:
-            for guest in added:
-                self._coming.pop(guest, None)
+            for label in labels:
+                self._coming.pop(label, None)
         return added
 
     def _indices_of(self, formers: Sequence[Guest | None]) -> Iterator[int]:
@@ -700,7 +702,8 @@ class Fleet(Sealed, Unique, Closing):
         """
         self._require_there(formers)
         labels = self._members.labels
-        taken = {*labels.values(), *self._coming.values()}
+        coming = list(self._coming.items())  # in one step: other threads take theirs out meanwhile
+        taken = {*labels.values(), *(label for label, guest in coming if guest() is not None)}
         others = (label for label in count() if label not in taken)
         return [next(others) if one is None else labels[one] for one in formers]
 
@@ -710,9 +713,16 @@ class Fleet(Sealed, Unique, Closing):
         if any(one is not None and one not in self._members.labels for one in formers):
             raise GuestBusy(f"another thread has changed {self.name} meanwhile")
 
-    def _change(self, leaving: Mapping[Guest, Guest | None], more: Sequence[Guest] = ()) -> None:
+    def _change(
+        self,
+        leaving: Mapping[Guest, Guest | None],
+        more: Sequence[Guest] = (),
+        labels: Mapping[Guest, int] | None = None,
+    ) -> None:
         """
         Put the successors of the guests `leaving` in their places, add `more`, free `leaving`.
+
+        `labels` has the numbers in the names of the successors and of `more`.
 
         If a signal handler raises, all of the change is made or none of it. A guest that left by
         then, and is not freed yet, is freed when its last reference is dropped.
@@ -727,7 +737,7 @@ class Fleet(Sealed, Unique, Closing):
             self._parts.shares.forget(calls.place)
         stay = [leaving.get(guest, guest) for guest in before.guests]
         guests = (*(guest for guest in stay if guest is not None), *more)
-        labels = {**before.labels, **self._coming}
+        labels = {**before.labels, **(labels or {})}
         # One assignment, so that a signal handler that raises finds the old or the new members.
         self._members = _Members(
             guests,
