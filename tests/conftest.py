@@ -123,6 +123,12 @@ def pytest_collection():
 
 
 def pytest_collection_finish():
-    """Spare tests full garbage collections of thousands of tests and their modules."""
+    """
+    Spare tests full garbage collections of thousands of tests and their modules.
+
+    Those of what came later are seldom: they look through all that JAX has compiled.
+    """
     gc.collect()
     gc.freeze()
+    youngest, young, _ = gc.get_threshold()
+    gc.set_threshold(youngest, young, 100)

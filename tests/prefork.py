@@ -46,6 +46,11 @@ PACKAGES = (
     "arkml.demonstrations",
     "arkml.hive",
     "arkml.server",
+    "arkml.async_trainer",
+    "arkml.async_trainer.runners",
+    "arkml.trials",
+    "arkml.trial_commands",
+    "arkml.envs.llapi",
 )
 MODULES = (
     "onnx", "httpx", "rich.table", "rich.progress", "arkml.training.evaluations",
@@ -62,8 +67,7 @@ READ_AT_START = ("PYTHON", "ARKML_PURE")  # beginnings of variables that are rea
 WARNINGS = "error"
 _STRICT = ("PYTHONWARNINGS", WARNINGS)
 _MOST = 1 << 20  # bytes of a request
-_DESCRIPTORS = 5  # of a process at most: its streams, the socket of a learner, the lock of a run
-_ABOVE = 10  # of them all
+_DESCRIPTORS = 16  # of a process at most: its streams, and what it is given
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _NAME = 15  # PR_SET_NAME
 _ORDINARY, _SPAWN = subprocess.Popen, os.posix_spawn
@@ -77,12 +81,14 @@ class Process(subprocess.Popen):
     def _execute_child(self, args, *given):
         _, preexec_fn, _, pass_fds, cwd, env, _, _, shell, *pipes = given[:15]
         start_new_session = given[20]
-        if preexec_fn or pass_fds or shell:
+        if preexec_fn or shell:
             raise ValueError("a fork takes no such option: start an ordinary process")
         p2cread, _, _, c2pwrite, _, errwrite = pipes
-        streams = [own if fd < 0 else fd for own, fd in enumerate((p2cread, c2pwrite, errwrite))]
+        files = dict(enumerate((p2cread, c2pwrite, errwrite)))
+        files = {own: own if fd < 0 else fd for own, fd in files.items()}
+        files |= {fd: fd for fd in pass_fds}
         try:
-            self.pid = _fork(args[1:], streams, env, cwd=cwd, session=start_new_session)
+            self.pid = _fork(args[1:], files, env, cwd=cwd, session=start_new_session)
         finally:
             self._close_pipe_fds(*pipes)
         self._child_created = True
@@ -90,7 +96,7 @@ class Process(subprocess.Popen):
 
 def start(args, **options):
     """Start a process as subprocess.Popen does, as a fork where it may be one."""
-    is_fork = _is_ours(args) and fits(options["env"]) and "pass_fds" not in options
+    is_fork = _is_ours(args) and fits(options["env"])
     return (Process if is_fork else _ORDINARY)(args, **options)
 
 
@@ -104,9 +110,8 @@ def spawn_offspring(path, arguments, environment, *, file_actions, setsid):
     """Start a process as os.posix_spawn does, as a fork if it is of OFFSPRING."""
     if not (_is_offspring(arguments) and fits(environment)):
         return _SPAWN(path, arguments, environment, file_actions=file_actions, setsid=setsid)
-    places = {number: descriptor for _, descriptor, number in file_actions}
-    descriptors = [places[number] for number in sorted(places)]
-    return _fork(arguments[1:], descriptors, environment, cwd=None, session=setsid)
+    files = {number: descriptor for _, descriptor, number in file_actions}
+    return _fork(arguments[1:], files, environment, cwd=None, session=setsid)
 
 
 def _is_ours(arguments):
@@ -121,11 +126,12 @@ def _is_offspring(arguments):
     )
 
 
-def _fork(words, descriptors, environment, *, cwd, session):
-    """Return the id of a process with descriptors 0, 1 and so on, a child of this process."""
+def _fork(words, files, environment, *, cwd, session):
+    """Return the id of a child of this process, which has `files`: its number -> descriptor."""
     reader, writer = os.pipe()
     request = {
         "words": list(map(str, words)),
+        "numbers": list(files),
         "cwd": str(cwd or Path.cwd()),
         "env": environment,
         "session": session,
@@ -134,7 +140,7 @@ def _fork(words, descriptors, environment, *, cwd, session):
     }
     with _adopting(), os.fdopen(reader) as answer:
         try:
-            _server().ask(request, [*descriptors, writer])
+            _server().ask(request, [*files.values(), writer])
         finally:
             os.close(writer)
         line = answer.readline()
@@ -256,13 +262,13 @@ def _serve(link):
         data, fds, _, _ = socket.recv_fds(link, _MOST, _DESCRIPTORS + 1)
         if not data:
             return None
-        *streams, answer = fds
+        *files, answer = fds
         request = json.loads(data)
         between = os.fork()
         if between == 0 and _is_adopted(answer, session=request["session"]):
             link.close()
             os.close(answer)
-            return _settle(request, streams)
+            return _settle(request, files)
         for fd in fds:
             os.close(fd)
         os.waitpid(between, 0)
@@ -290,13 +296,14 @@ def _is_adopted(answer, *, session):
     return True
 
 
-def _settle(request, streams):
-    """Give a fork the streams, folder, limits and variables of a request; return its words."""
+def _settle(request, files):
+    """Give a fork the files, folder, limits and variables of a request; return its words."""
     os.nice(max(0, request["nice"] - os.nice(0)))
-    above = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for fd in streams]
-    for fd in streams:
+    numbers = request["numbers"]
+    above = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for fd in files]
+    for fd in files:
         os.close(fd)
-    for number, fd in enumerate(above):
+    for number, fd in zip(numbers, above, strict=True):
         os.dup2(fd, number)
         os.close(fd)
     _open_streams()

@@ -65,6 +65,19 @@ def test_a_guest_that_takes_long_is_played_slower_and_takes_its_share_of_a_core(
     assert clock.used / clock.now == pytest.approx(SHARE)
 
 
+def test_frames_that_nobody_sees_wait_for_the_share_of_a_core_alone():
+    clock = Clock()
+    pace = clock.pace(30)
+    for _ in range(100):
+        clock.work(0.001)
+        pace.wait(is_seen=False)
+    unseen = clock.now
+    pace.wait()
+
+    assert unseen == pytest.approx(100 * 0.001 / SHARE)
+    assert clock.now - unseen == pytest.approx(1 / 30)
+
+
 def test_of_large_frames_as_many_are_shown_as_their_bytes_allow():
     clock = Clock()
     pace = clock.pace(30)
