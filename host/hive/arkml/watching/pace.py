@@ -38,12 +38,16 @@ class WatchPace:
         self._used = spent()
         self._shows_at = clock()
 
-    def wait(self) -> None:
-        """Wait until the next frame is due."""
+    def wait(self, *, is_seen: bool = True) -> None:
+        """
+        Wait until the next frame is due.
+
+        After a frame that nobody sees, wait no longer than the share of a core demands.
+        """
         used, now = self._spent(), self._clock()
         rest = (used - self._used) * (1.0 / SHARE - 1.0)
         self._used = used
-        until = max(self._due, now + rest)
+        until = max(self._due if is_seen else now, now + rest)
         if until > now:
             self._sleep(until - now)
         # A frame that was late delays those after it, which are not played faster to catch up.

@@ -53,7 +53,7 @@ class WatchedGuest:
         self._pace: WatchPace
         self._is_per_frame = True
         self._number = 0
-        self._told = -1  # the number of behaviors in the last head
+        self._told = -1  # the number of behaviors in the last head; -1 before the first frame
         self._said_at = monotonic()
 
     def play(self) -> None:
@@ -104,7 +104,7 @@ class WatchedGuest:
         elif monotonic() - self._said_at >= _BEAT_EVERY:
             self._said_at = monotonic()
             self._say("beat", Nothing())
-        self._pace.wait()
+        self._pace.wait(is_seen=self._told >= 0)  # what comes before the first is over soon
 
     def _head(self) -> WatchHead:
         job, frames = self._job, self._frames
