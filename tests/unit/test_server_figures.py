@@ -4,7 +4,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -28,15 +28,22 @@ def histogram(name, bins=WIDE):
     return Histogram(name, bins, -1.0, 3.5, 0.25)
 
 
+@contextmanager
+def opened(directory):
+    with closing(MetricsStore(directory)) as store:
+        yield RunHistograms("r", store)
+
+
+@contextmanager
 def kept(directory, *reports):
-    histograms = RunHistograms("r", MetricsStore(directory))
+    with opened(directory) as histograms:
 
-    async def add():
-        for rows, made in reports:
-            await histograms.add(rows, made)
+        async def add():
+            for rows, made in reports:
+                await histograms.add(rows, made)
 
-    asyncio.run(add())
-    return histograms
+        asyncio.run(add())
+        yield histograms
 
 
 def ask(histograms, name="", since=0):
@@ -48,7 +55,8 @@ def test_histograms_come_back_by_name_with_common_edges(tmp_path):
         (10, [histogram("features/10"), histogram("features/2", NARROW)]),
         (20, [histogram("features/2", WIDE), histogram("actions/0")]),
     )
-    reply = ask(kept(tmp_path, *reports), "features/2")
+    with kept(tmp_path, *reports) as histograms:
+        reply = ask(histograms, "features/2")
 
     assert reply.histograms == [
         HistogramInfo(name, -1.0, 3.5, 0.25) for name in ("actions/0", "features/2", "features/10")
@@ -60,17 +68,20 @@ def test_histograms_come_back_by_name_with_common_edges(tmp_path):
 
 
 def test_histograms_are_there_after_a_restart_and_from_a_row_on(tmp_path):
-    kept(tmp_path, (10, [histogram("a")]), (20, [histogram("a")]))
-    again = kept(tmp_path, (30, [histogram("a")]))
+    with kept(tmp_path, (10, [histogram("a")]), (20, [histogram("a")])):
+        pass
+    with kept(tmp_path, (30, [histogram("a")])) as again:
+        rows, later = ask(again, "a").rows, ask(again, "a", since=20).rows
 
-    assert ask(again, "a").rows == [10, 20, 30]
-    assert ask(again, "a", since=20).rows == [20, 30]
+    assert rows == [10, 20, 30]
+    assert later == [20, 30]
 
 
 def test_an_unknown_name_and_a_run_without_rows_have_no_histogram(tmp_path):
-    histograms = kept(tmp_path)
-    empty = ask(histograms)
-    unknown = ask(kept(tmp_path, (1, [histogram("a")])), "b")
+    with kept(tmp_path) as histograms:
+        empty = ask(histograms)
+    with kept(tmp_path, (1, [histogram("a")])) as histograms:
+        unknown = ask(histograms, "b")
 
     assert (empty.histograms, empty.edges) == ([], [])
     assert [one.name for one in unknown.histograms] == ["a"]
@@ -78,27 +89,30 @@ def test_an_unknown_name_and_a_run_without_rows_have_no_histogram(tmp_path):
 
 
 def test_damaged_reports_are_passed_over(tmp_path):
-    kept(tmp_path, (10, [histogram("a")]))
+    with kept(tmp_path, (10, [histogram("a")])):
+        pass
     with closing(sqlite3.connect(tmp_path / "metrics.sqlite")) as store, store:
         wrong = [(1, 2, b'["x"]'), (2, 2, b"\xff"), (3, 2, b"[17"), (4, 2, "17")]
         store.executemany("INSERT INTO histograms VALUES (?, ?, ?)", wrong)
+    with kept(tmp_path, (20, [histogram("a")])) as again:
+        rows = ask(again, "a").rows
 
-    assert ask(kept(tmp_path, (20, [histogram("a")])), "a").rows == [10, 20]
+    assert rows == [10, 20]
 
 
 def test_histograms_of_hours_ago_are_added_up(tmp_path, monkeypatch):
     passed = [1_800_000_000 * SECOND]
     monkeypatch.setattr(time, "time_ns", lambda: passed[0])
     monkeypatch.setattr(time, "monotonic_ns", lambda: passed[0])
-    histograms = RunHistograms("r", MetricsStore(tmp_path))
 
-    async def play():
+    async def play(histograms):
         for minute in range(5 * 60):
             passed[0] += 60 * SECOND
             await histograms.add(minute, [histogram("a")])
 
-    asyncio.run(play())
-    reply = ask(histograms, "a")
+    with opened(tmp_path) as histograms:
+        asyncio.run(play(histograms))
+        reply = ask(histograms, "a")
     young = [at for at in reply.times if passed[0] - at < HOUR]
 
     assert len(young) == 60
@@ -107,9 +121,9 @@ def test_histograms_of_hours_ago_are_added_up(tmp_path, monkeypatch):
 
 
 def test_a_disk_that_takes_nothing_is_a_warning(tmp_path, caplog):
-    histograms = RunHistograms("r", MetricsStore(tmp_path))
     (tmp_path / "metrics.sqlite").mkdir()
-    asyncio.run(histograms.add(1, [histogram("a")]))
+    with opened(tmp_path) as histograms:
+        asyncio.run(histograms.add(1, [histogram("a")]))
 
     assert "histograms of run r cannot be written" in caplog.text
 
@@ -175,16 +189,15 @@ def test_processor_time_is_that_of_the_process():
 
 
 def test_pages_that_ask_again_get_the_same_reply_until_there_is_a_report(tmp_path):
-    histograms = RunHistograms("r", MetricsStore(tmp_path))
-
-    async def asked():
+    async def asked(histograms):
         await histograms.add(1, [histogram("features/0")])
         first = await histograms.reply("features/0", 0)
         again = await histograms.reply("features/0", 0)
         await histograms.add(2, [histogram("features/0")])
         return first, again, await histograms.reply("features/0", 0)
 
-    first, again, then = asyncio.run(asked())
+    with opened(tmp_path) as histograms:
+        first, again, then = asyncio.run(asked(histograms))
 
     assert first is again
     assert (first.rows, then.rows) == ([1], [1, 2])
@@ -226,13 +239,14 @@ def test_an_evaluation_has_a_success_rate_where_successes_are_known():
 
 
 async def test_replies_about_unknown_histograms_are_not_kept(tmp_path):
-    histograms = RunHistograms("r", MetricsStore(tmp_path))
-    await histograms.add(10, [histogram("features/0")])
-    for number in range(1, 50):
-        unknown = await histograms.reply("x" * number, 0)
-    known = await histograms.reply("features/0", 0)
+    with opened(tmp_path) as histograms:
+        await histograms.add(10, [histogram("features/0")])
+        for number in range(1, 50):
+            unknown = await histograms.reply("x" * number, 0)
+        known = await histograms.reply("features/0", 0)
+        again = await histograms.reply("features/0", 0)
 
     assert [one.name for one in unknown.histograms] == ["features/0"]
     assert (unknown.times, known.rows) == ([], [10])
-    assert await histograms.reply("features/0", 0) is known
+    assert again is known
     assert list(histograms._replies) == [("features/0", 0)]
