@@ -18,6 +18,7 @@ from tests.integration.trial_programs import (
     served,
 )
 
+from arkml.trials.server import kept_trials
 from arkml.trials.server.server_options import TrialLimits, TrialsOptions
 from arkml.trials.wire.common_pb2 import DatalogParams, TrialState
 from arkml.trials.wire.datalog_pb2 import RunTrialDatalogInput
@@ -200,3 +201,22 @@ async def test_a_trial_may_be_ended_while_it_waits_for_its_datalog():
                 await starting
             silent.close()  # else the server gives it some seconds to read
     assert state == "INITIALIZING"
+
+
+async def test_the_parameters_of_trials_that_wait_for_a_datalog_take_room(monkeypatch):
+    monkeypatch.setattr(kept_trials, "MOST_BYTES", 10_000)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+        datalog = DatalogParams(endpoint=f"grpc://127.0.0.1:{silent.getsockname()[1]}")
+        async with served() as (controls, programs):
+            params = playing(programs, 1, datalog=datalog, properties={"text": "x" * 6_000})
+            first = asyncio.create_task(controls.start(params, trial_id_requested="first"))
+            while not await controls.info("first"):
+                await asyncio.sleep(0.01)
+            async with refused("the parameters of the trial take 6"):
+                await controls.start(params)
+            await controls.terminate("first", hard=True)
+            async with refused("the trial was terminated"):
+                await first
+            params.datalog.Clear()
+
+            assert await controls.start(params), "the room of the first is free again"

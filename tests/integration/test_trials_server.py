@@ -1,6 +1,7 @@
 """A server of trials between environments, actors, hooks and controllers over gRPC."""
 
 import asyncio
+from functools import partial
 
 import grpc
 import pytest
@@ -420,6 +421,40 @@ async def test_a_hook_that_is_not_there_fails_the_start():
 def test_hooks_are_at_endpoints_that_can_be_called(endpoint):
     with pytest.raises(TrialError, match="endpoint"):
         TrialsOptions(hooks=(endpoint,))
+
+
+async def test_a_trial_that_ends_as_its_hooks_have_answered_takes_no_room(monkeypatch):
+    async def hook(request, _):
+        return request
+
+    async with served(hooked(1), hook=hook) as (controls, _):
+        orchestrator = controls.server.orchestrator
+        hooks = orchestrator._hooked
+
+        async def ended_at_once(trial, request):
+            params = await hooks(trial, request)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(partial(orchestrator.live(trial.id).terminate, is_hard=True))
+            return params
+
+        monkeypatch.setattr(orchestrator, "_hooked", ended_at_once)
+        async with refused("trial b: the trial was terminated"):
+            await controls.start(trial_id_requested="b")
+        (ended,) = orchestrator._ended.values()
+
+        assert orchestrator._kept._used == ended.size
+
+
+async def test_details_of_more_trials_than_fit_into_a_message_are_refused():
+    limits = TrialLimits(message_bytes=100_000)
+    async with served(lambda _: TrialsOptions(limits=limits)) as (controls, programs):
+        for number in range(3):
+            params = playing(programs, properties={"text": "x" * 40_000})
+            await controls.start(params, trial_id_requested=f"{number}")
+        async with refused("the details of 3 trials take more than 100000 bytes, .*trial-id"):
+            await controls.info()
+
+        assert [one.trial_id for one in await controls.info("0", "2")] == ["0", "2"]
 
 
 async def test_a_user_may_have_any_name():

@@ -1,6 +1,7 @@
 """Options of a web port, the pace of its reading, and what waits for a watcher."""
 
 import asyncio
+import contextlib
 import math
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.web import entry_queue, rates
 from arkml.trials.server.web.access import ALL, Access, Grant
+from arkml.trials.server.web.calls import WebCall
 from arkml.trials.server.web.connections import Connection, Connections, connection_in
 from arkml.trials.server.web.entry_queue import EntryQueue
+from arkml.trials.server.web.lifecycle_calls import LifecycleMethods
 from arkml.trials.server.web.rates import ReadingPaces, TokenBucket
 from arkml.trials.server.web.web_options import WebLimits, WebOptions
-from arkml.trials.wire.lifecycle_pb2 import TrialListEntry
+from arkml.trials.wire.lifecycle_pb2 import TrialInfo, TrialListEntry, TrialListRequest
 
 
 def test_a_bucket_passes_a_seconds_worth_and_then_its_rate():
@@ -65,7 +68,7 @@ async def taken(queue):
 
 
 async def test_a_watcher_that_reads_gets_every_state():
-    queue = EntryQueue(4)
+    queue = EntryQueue(4, 1_000)
     for state in range(1, 5):
         queue.put(entry("a", state))
 
@@ -74,7 +77,7 @@ async def test_a_watcher_that_reads_gets_every_state():
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 5)), max_size=80))
 def test_a_watcher_that_does_not_read_gets_the_last_state_of_each_trial(states):
-    queue = EntryQueue(4)
+    queue = EntryQueue(4, 1_000)
     for one in states:
         queue.put(entry(*one))
         assert len(queue) <= 12  # twice the trials, or the limit
@@ -87,13 +90,41 @@ def test_a_watcher_that_does_not_read_gets_the_last_state_of_each_trial(states):
 
 async def test_a_watcher_that_never_reads_has_a_bound(monkeypatch):
     monkeypatch.setattr(entry_queue, "MOST_ENTRIES", 10)
-    queue = EntryQueue(4)
+    queue = EntryQueue(4, 1_000)
     for number in range(1_000):
         queue.put(entry(f"t{number}", 1))
         assert len(queue) <= 21
 
     left = await taken(queue)
     assert left[-1] == ("t999", 1)
+
+
+class EndlessTrials:
+    """Trials whose states of 4,000 bytes never end; `asked` of them were taken."""
+
+    asked = 0
+
+    async def watch(self, _):
+        while True:
+            self.asked += 1
+            info = TrialInfo(properties={"text": "x" * 4_000})
+            yield TrialListEntry(trial_id=f"{self.asked}", info=info)
+            await asyncio.sleep(0)
+
+
+async def test_entries_that_a_watcher_does_not_read_have_a_bound_of_bytes():
+    trials, limits = EndlessTrials(), WebLimits(queued_bytes=40_000)
+    watch = LifecycleMethods(trials, limits, Access(WebOptions())).by_name["WatchTrials"].answer
+    entries = watch(WebCall("WatchTrials", TrialListRequest(full_info=True), [], ALL))
+    async with contextlib.aclosing(entries):
+        first = await anext(entries)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        while_unread = trials.asked
+        read = [(await anext(entries)).trial_id for _ in range(100)]
+
+    assert while_unread <= 1 + 40_000 // 4_000 + 1
+    assert [first.trial_id, *read] == [f"{number}" for number in range(1, 102)]
 
 
 async def test_addresses_that_do_not_rest_have_a_bound(monkeypatch):
@@ -106,7 +137,7 @@ async def test_addresses_that_do_not_rest_have_a_bound(monkeypatch):
 
 
 async def test_a_watcher_waits_for_the_next_state():
-    queue = EntryQueue(4)
+    queue = EntryQueue(4, 1_000)
     waiting = asyncio.create_task(queue.next())
     await asyncio.sleep(0)
     queue.put(entry("a", 1))

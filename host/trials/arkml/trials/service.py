@@ -41,7 +41,11 @@ class TrialService(Protocol):
         """
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
-        """Return the details of trials, of all trials without an id."""
+        """
+        Return the details of trials, of all trials without an id.
+
+        Raises TrialError for more than fits into a message.
+        """
 
     def watch(self, request: TrialListRequest) -> AsyncIterator[TrialListEntry]:
         """Iterate over the present states of all trials, and then over changes, without end."""

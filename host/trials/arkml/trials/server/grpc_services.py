@@ -86,7 +86,10 @@ class LifecycleService(_Described):
         self, request: TrialInfoRequest, context: Any
     ) -> TrialInfoReply:
         """Describe the trials named in the metadata, or all."""
-        return await self._trials.info(trial_ids(context), request)
+        try:
+            return await self._trials.info(trial_ids(context), request)
+        except TrialError as error:
+            await _refuse(context, error)
 
     async def WatchTrials(  # noqa: N802
         self, request: TrialListRequest, _: Any

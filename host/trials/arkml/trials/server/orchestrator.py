@@ -6,9 +6,9 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from importlib import metadata
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from arkml.base.loggers import SafeLogger
 from arkml.base.release import RELEASE
@@ -36,6 +36,8 @@ from arkml.trials.wire.lifecycle_pb2 import (
     TrialStartReply,
     TrialStartRequest,
 )
+
+T = TypeVar("T")
 
 log = SafeLogger(__name__)
 
@@ -89,7 +91,7 @@ class Orchestrator:
         self._live: dict[str, TrialTask] = {}
         self._kept = KeptTrials(options.limits.ended_kept)
         self._ended = self._kept.ended
-        self._preparing: dict[str, asyncio.Task[TrialParams]] = {}
+        self._preparing: dict[str, asyncio.Task[Any]] = {}
         self._watchers = Watchers(self._describe)
         self._is_closing = False
         self._all_over = asyncio.Event()
@@ -125,10 +127,14 @@ class Orchestrator:
         self._live[trial.id] = task
         self._watchers.change(trial, trial.state)
         try:
-            params = given
-            if params is None or params.datalog.endpoint:
-                params = await self._prepared_while_live(task, request, params)
+            if given is None:
+                params = await self._while_live(trial, self._hooked(trial, request))
+            else:
+                params = given
             self._kept.begin(trial.id, params.ByteSize() + len(request.user_id.encode()))
+            if params.datalog.endpoint:
+                opening = task.open_datalog(params, self.options.limits.message_bytes)
+                await self._while_live(trial, opening)
             hosting = self._hosting_of(params)
             pacing = None if hosting is None else hosting.pacing(params)
         except BaseException as error:
@@ -152,10 +158,14 @@ class Orchestrator:
                 task.terminate(is_hard=is_hard)
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
-        """Return the details of trials; see TrialService. Unknown ids are left out."""
+        """
+        Return the details of trials; see TrialService. Unknown ids are left out.
+
+        Raises TrialError for more than fits into a message.
+        """
         wanted = set(trial_ids)
         trials = [one for one in self._trials() if not wanted or one.id in wanted]
-        reply = TrialInfoReply()
+        reply, size, most = TrialInfoReply(), 0, self.options.limits.message_bytes
         for trial in trials:
             info = self._describe(trial)
             latest = trial.latest if request.get_latest_observation else None
@@ -163,6 +173,12 @@ class Orchestrator:
                 info.latest_observation.CopyFrom(latest)
             if request.get_actor_list:
                 info.actors_in_trial.extend(trial.trial_actors())
+            size += info.ByteSize()
+            if size > most:
+                raise TrialError(
+                    f"the details of {len(trials)} trials take more than {most} bytes, the most of"
+                    " a message (message_bytes): ask for fewer, by the metadata trial-id"
+                )
             reply.trial.append(info)
         return reply
 
@@ -268,34 +284,21 @@ class Orchestrator:
 
     # Parts
 
-    async def _prepared_while_live(
-        self, task: TrialTask, request: TrialStartRequest, given: TrialParams | None
-    ) -> TrialParams:
-        """
-        Return the trial's parameters, once the datalog that they may name is connected.
-
-        Raises TrialError as soon as the trial ends.
-        """
-        trial = task.trial
-        preparing = asyncio.create_task(self._prepared(task, request, given))
+    async def _while_live(self, trial: Trial, work: Coroutine[Any, Any, T]) -> T:
+        """Return what `work` for a new trial does. Raises TrialError as soon as the trial ends."""
+        preparing = asyncio.create_task(work)
         self._preparing[trial.id] = preparing
         try:
-            return await preparing
+            result = await preparing
         except asyncio.CancelledError:
             current = asyncio.current_task()
-            if trial.is_over and not (current is not None and current.cancelling()):
-                raise TrialError(f"trial {trial.id}: {trial.reason}") from None
-            raise
+            if not trial.is_over or (current is not None and current.cancelling()):
+                raise
         finally:
             del self._preparing[trial.id]
-
-    async def _prepared(
-        self, task: TrialTask, request: TrialStartRequest, given: TrialParams | None
-    ) -> TrialParams:
-        params = given or await self._hooked(task.trial, request)
-        if params.datalog.endpoint:
-            await task.open_datalog(params, self.options.limits.message_bytes)
-        return params
+        if trial.is_over:  # also if it has ended since the work was done
+            raise TrialError(f"trial {trial.id}: {trial.reason}")
+        return result
 
     async def _hooked(self, trial: Trial, request: TrialStartRequest) -> TrialParams:
         """Return the parameters of a trial after all hooks."""

@@ -63,7 +63,7 @@ class LifecycleMethods:
 
     async def _watch(self, call: WebCall) -> AsyncGenerator[Message, None]:
         """Yield states; a token for one trial sees only it, and only until it ends."""
-        queue = EntryQueue(self._limits.queued_entries)
+        queue = EntryQueue(self._limits.queued_entries, self._limits.queued_bytes)
         async with running(self._feed(call, queue)) as (feeding,):
             while (entry := await queue.next()) is not None:
                 yield entry
@@ -77,6 +77,7 @@ class LifecycleMethods:
                 async for entry in entries:
                     if call.grant.covers(entry.trial_id):
                         queue.put(entry)
+                        await queue.room()
                         if own and entry.state == TrialState.ENDED:
                             return
         finally:

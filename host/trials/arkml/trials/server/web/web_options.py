@@ -32,7 +32,8 @@ class WebLimits:
             ping, is disconnected.
         queued_messages: Maximum number of messages that wait for an actor; with one more it is
             lost.
-        queued_bytes: Maximum size of these messages in bytes.
+        queued_bytes: Maximum size of these messages in bytes, and of states that wait for a
+            watcher.
         queued_entries: Number of states that wait for a watcher, beyond which it gets only the last
             state of each trial.
         tokens: Maximum number of valid tokens.
