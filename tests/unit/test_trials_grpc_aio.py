@@ -1,11 +1,16 @@
 """Threads of gRPC end with the process, no finalizer waits for them, and failures say what came."""
 
+import asyncio
+import contextlib
 import os
+import socket
 
 import grpc
 import pytest
 from tests import prefork
 
+from arkml.base import grpc_ports
+from arkml.trials.grpc_aio import new_server
 from arkml.trials.grpc_streams import failure
 
 DROPPED = """
@@ -44,3 +49,18 @@ def test_a_failure_says_what_the_other_end_did(code, details, said):
     none = grpc.aio.Metadata()
 
     assert failure(grpc.aio.AioRpcError(grpc.StatusCode[code], none, none, details)) == said
+
+
+async def test_idle_connections_leave_descriptors_to_the_rest_of_a_server(monkeypatch):
+    monkeypatch.setattr(grpc_ports, "share_for_connections", lambda: 3)
+    server = new_server([])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(12)
+        ]
+        first = [await asyncio.to_thread(one.recv, 1) for one in opened]
+
+    await server.stop(None)
+    assert [len(one) for one in first].count(1) == 3, "the others are closed without a word"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+import resource
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,14 @@ async def test_entries_that_a_watcher_does_not_read_have_a_bound_of_bytes():
 
     assert while_unread <= 1 + 40_000 // 4_000 + 1
     assert [first.trial_id, *read] == [f"{number}" for number in range(1, 102)]
+
+
+@pytest.mark.parametrize(("descriptors", "most"), [(40, 10), (2, 1), (400, 20)])
+def test_connections_leave_descriptors_to_the_rest_of_a_server(monkeypatch, descriptors, most):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
+    connections = Connections(WebLimits(connections=20))
+
+    assert sum(connections.admit(Connection("a")) for _ in range(30)) == most
 
 
 async def test_addresses_that_do_not_rest_have_a_bound(monkeypatch):

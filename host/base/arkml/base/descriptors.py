@@ -8,6 +8,9 @@ import resource
 _OTHERS = 256
 """Descriptors of a server besides connections, such as logs, pipes and sockets of its programs."""
 
+_UNLIMITED = 1 << 20
+"""Descriptors that are reckoned with where there is no limit."""
+
 
 def room_for_connections(wanted: int = 0) -> int:
     """
@@ -26,3 +29,13 @@ def room_for_connections(wanted: int = 0) -> int:
             soft = least
     room = max(1, soft - _OTHERS, soft // 2)
     return min(room, wanted) if wanted else room
+
+
+def share_for_connections() -> int:
+    """
+    Return the number of connections that one port of several may have: a quarter of descriptors.
+
+    A server of trials has two ports of gRPC and one for browsers, and needs the rest itself.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (_UNLIMITED if soft == resource.RLIM_INFINITY else soft) // 4)

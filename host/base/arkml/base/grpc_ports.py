@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from arkml.base.descriptors import share_for_connections
+
 _METADATA_BYTES = 8 << 10  # also gRPC's default
 METADATA_OPTIONS: Final = (
     ("grpc.max_metadata_size", _METADATA_BYTES),
@@ -28,4 +30,5 @@ def port_options() -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         ("grpc.max_connection_idle_ms", IDLE_MS),
+        ("grpc.max_allowed_incoming_connections", share_for_connections()),
     ]

@@ -12,6 +12,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
+from arkml.base.descriptors import share_for_connections
 from arkml.base.http_server import (
     CLOSING_SECONDS,
     HttpLimits,
@@ -60,6 +61,7 @@ class Connections:
 
     def __init__(self, limits: WebLimits) -> None:
         self._limits = limits
+        self._most = min(limits.connections, share_for_connections())
         self._open: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
 
@@ -69,7 +71,7 @@ class Connections:
     def admit(self, connection: Connection) -> bool:
         """Add a connection, and return False if there are too many."""
         limits, address = self._limits, connection.address
-        if len(self._open) >= limits.connections:
+        if len(self._open) >= self._most:
             return False
         if self._by_address[address] >= limits.connections_per_address:
             return False

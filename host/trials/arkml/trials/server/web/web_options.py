@@ -25,7 +25,8 @@ class WebLimits:
         messages_per_second: Maximum rate at which messages of one websocket, or requests of one
             address, are read.
         bytes_per_second: Maximum rate at which their bytes are read.
-        connections: Maximum number of open connections.
+        connections: Maximum number of open connections; a quarter of the descriptors that the
+            process may have, if those are fewer.
         connections_per_address: Maximum number of open connections of one address.
         handshake_seconds: Seconds within which a request, or an actor's opening, must arrive.
         stalled_seconds: Seconds after which a client that leaves data unread, or does not answer a
