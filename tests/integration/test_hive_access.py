@@ -268,6 +268,17 @@ def test_a_one_time_token_opens_one_session(tmp_path):
     assert [f"chmod 700 {tmp_path}" in line for line in said] == [True]
 
 
+def test_a_stream_of_an_open_hive_ends_when_its_first_token_is_made(tmp_path):
+    with (
+        served("--data", tmp_path / "data") as url,
+        httpx.stream("GET", f"{url}/v1/events", timeout=300) as stream,
+    ):
+        assert stream.status_code == 200
+        TokenFile(tmp_path / "data").add("alice", AccessRole.ACT, None)
+
+        assert b"".join(stream.iter_bytes())
+
+
 def test_what_only_looks_at_a_run_does_not_wake_it(tmp_path):
     timeouts = {"lease": 0.2, "pause": 0.2, "idle_stop": 60.0}
     with start_hive(tmp_path / "data", timeouts=timeouts) as hive:

@@ -184,6 +184,14 @@ def test_a_hive_without_tokens_needs_none_until_its_file_appears_and_then_for_go
     assert (before, during, made.are_needed) == (False, True, True)
 
 
+def test_who_came_without_a_token_may_stay_until_the_first_one_is_made(file):
+    everyone = opened(file.path.parent).everyone
+    before = everyone.is_valid()
+    file.add("alice", ACT, None)
+
+    assert (everyone.role, before, everyone.is_valid()) == (AccessRole.ADMIN, True, False)
+
+
 def test_a_file_without_tokens_is_not_an_open_hive(file):
     file.add("alice", ACT, None)
     file.revoke("alice")

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from arkml.errors import HiveRefused
 from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, digest_of, set_caller
-from arkml.server.access.credentials import OPEN, Credentials
+from arkml.server.access.credentials import Credentials
 from arkml.server.access.login import session_id_in
 from arkml.server.access.origins import FORWARDED, OriginRules, RequestOrigin, browser_problem
 from arkml.server.access.security_headers import DATA, PAGE, Headers
@@ -154,7 +154,7 @@ class HiveAdmission:
                     "a hive without tokens does not answer requests that a proxy passes on: arkml"
                     " hive token new makes one"
                 )
-            return OPEN, browser_problem(request, by_cookie=False)
+            return self._credentials.everyone, browser_problem(request, by_cookie=False)
         session_id = session_id_in(scope, request)
         caller = self._sessions.find(session_id) if session_id else None
         return caller, browser_problem(request, by_cookie=True) if caller else ""

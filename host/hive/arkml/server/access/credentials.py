@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -81,12 +82,15 @@ class Credentials:
     A hive without any token when it opens needs none, until its token file appears; from then on it
     always needs one, also if the file is removed (decision 22). Raises UsageError for a hive
     without tokens at an address that others can reach, and HiveError for a damaged file.
+
+    `everyone` is the caller of a hive that needs no token, valid until it needs one.
     """
 
     def __init__(self, options: ServeOptions, workers: WorkerTokens) -> None:
         self._operator = digest_of(options.token) if options.token else b""
         self._file = WatchedTokens(options.data)
         self._workers = workers
+        self.everyone = replace(OPEN, is_valid=lambda: not self.are_needed)
         if not self.are_needed:
             _require_private(options)
 
