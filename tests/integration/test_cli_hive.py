@@ -314,11 +314,13 @@ def test_a_report_of_a_run_is_the_same_from_its_hive_and_from_its_directory(hive
 def test_a_report_that_cannot_be_made_is_refused_with_a_sentence(tmp_path):
     nothing = arkml("report", "-o", tmp_path / "a.html")
     empty = arkml("report", "--data", tmp_path, "-o", tmp_path / "a.html")
-    named = arkml("report", tmp_path, "--hive", "127.0.0.1:9", "-o", tmp_path / "a.html")
+    runs = tmp_path / "my runs"
+    runs.mkdir()
+    named = arkml("report", runs, "--hive", "127.0.0.1:9", "-o", tmp_path / "a.html")
 
     assert (nothing.status, empty.status, named.status) == (2, 2, 2)
     assert named.err.startswith("error: no hive answers at 127.0.0.1:9: ")
-    assert named.err.endswith(f"; {tmp_path} is a directory, which --data {tmp_path} reads\n")
+    assert named.err.endswith(f"; {runs} is a directory, which --data '{runs}' reads\n")
     assert "name a run, or a directory with --data" in nothing.err
     assert "holds no runs: name the data directory of a hive, or the directory" in empty.err
     assert not (tmp_path / "a.html").exists()

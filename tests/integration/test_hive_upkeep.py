@@ -172,10 +172,10 @@ def test_the_commands_say_what_they_did_or_why_not(tmp_path):
     with served(tmp_path / "data") as service:
         service.create()
     TokenFile(tmp_path / "data").add("alice", AccessRole.ACT, None)
-    archive = tmp_path / "hive.tar"
+    archive, restored = tmp_path / "hive.tar", tmp_path / "new one"
     made = arkml("hive", "backup", tmp_path / "data", "-o", archive)
-    told = arkml("hive", "restore", archive, "--data", tmp_path / "new")
-    again = arkml("hive", "restore", archive, "--data", tmp_path / "new")
+    told = arkml("hive", "restore", archive, "--data", restored)
+    again = arkml("hive", "restore", archive, "--data", restored)
     nowhere = arkml("hive", "backup", "127.0.0.1:12356", "-o", archive)
     other = arkml("hive", "restore", ROOT / "README.md", "--data", tmp_path / "other", "--json")
 
@@ -183,8 +183,8 @@ def test_the_commands_say_what_they_did_or_why_not(tmp_path):
     assert made.out.startswith(f"{archive}: 1 run, ")
     assert told.status == 0
     assert "1 token of the backup is valid there" in told.err
-    assert ": alice; arkml hive token revoke NAME --data" in told.err
-    assert told.out.startswith(f"{tmp_path / 'new'}: 1 run, ")
+    assert told.err.endswith(f": alice; arkml hive token revoke NAME --data '{restored}'\n")
+    assert told.out.startswith(f"{restored}: 1 run, ")
     assert again.status == nowhere.status == other.status == 2
     assert "is not empty: restore into a new directory" in again.err
     assert "127.0.0.1:12356 is not a directory: name the data directory" in nowhere.err

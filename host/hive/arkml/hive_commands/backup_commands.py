@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from datetime import UTC, datetime
 from functools import partial
@@ -133,7 +134,8 @@ def _restore(archive: Path, data: Path, as_json: bool) -> int:
         are = "is" if len(summary.tokens) == 1 else "are"
         sys.stderr.write(
             f"{counted(len(summary.tokens), 'token')} of the backup {are} valid there, also if"
-            f" revoked since: {names}; arkml hive token revoke NAME --data {data}\n"
+            f" revoked since: {names}; arkml hive token revoke NAME --data"
+            f" {shlex.quote(str(data))}\n"
         )
     return GOOD
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -113,7 +114,7 @@ def _read(names: Sequence[str], hive: str, data: Sequence[Path]) -> list[Reporte
     except HiveUnreachable as error:
         if directory := next((name for name in names if Path(name).is_dir()), None):
             raise UsageError(
-                f"{error}; {directory} is a directory, which --data {directory} reads"
+                f"{error}; {directory} is a directory, which --data {shlex.quote(directory)} reads"
             ) from error
         raise
     finally:
