@@ -620,6 +620,8 @@ CONVENTIONS = {
     "both": (R, "in_state", "out_state"),
     "next": (R, "h", "next_h"),
     "cells": (R, "hx cx", "hx_new cx_new"),
+    "torch's cells": (R, "hx cx", "hy cy"),
+    "layers of torch": (S, "layer1_h layer2_h", "layer1_hn layer2_hn"),
     "initial": (S, "initial_h initial_c", "final_h final_c"),
     "two states": (R, "hidden_state cell_state", "hidden_state_out cell_state_out"),
     "before": (R, "prev_state", "state"),

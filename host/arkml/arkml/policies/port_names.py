@@ -205,7 +205,9 @@ _SIDES = frozenset(
     ]
 )
 _BEFORE = frozenset({"prev", "previous", "last", "old"})
-_SPLIT = {"hn": ("h", "n"), "cn": ("c", "n"), "tm": ("t",), "tp": ("t",)}  # torch, h_tm1
+_TORCH = {f"{state}{side}": (state, *words) for state in "hc"
+          for side, words in (("n", ("out",)), ("x", ("in",)), ("y", ("out",)))}  # fmt: skip
+_SPLIT = {**_TORCH, "tm": ("t",), "tp": ("t",)}  # hx and hy, h_tm1 and h_t
 
 
 _OF_STATES = frozenset(
