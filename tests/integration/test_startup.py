@@ -234,6 +234,20 @@ def test_a_command_with_frames_whose_globals_are_destroyed_is_told(tmp_path, fra
     assert ("its global objects are destroyed" in run.out) == (frame == "ark_applet_update")
 
 
+@pytest.mark.parametrize("frame", ["ark_applet_update", "tick"])
+def test_a_command_without_a_main_function_is_told(tmp_path, frame):
+    path = tmp_path / "mainless.wat"
+    path.write_text(
+        f"""(module (func $undefined_weak:main unreachable)
+          (func (export "_start") (call $undefined_weak:main)) (func (export "{frame}")))"""
+    )
+    run, shown = arkml("smoke", path), arkml("inspect", path)
+
+    assert run.status == 1
+    assert "a command without a main function" in run.out
+    assert "link it with -mexec-model=reactor" in shown.out
+
+
 def test_seeded_starts_run_in_the_order_of_the_initializers(host):
     compiled = host.compile(LIBRARY)
     called, command = Task(compiled.info.entry_points[-1].kind, "starts"), find_task(compiled)

@@ -101,13 +101,15 @@ class SmokeTest:
         ready = time.perf_counter() - started
         yield Check("load", True, f"{module.info.kind.value}, {size(module.info.size)}")
         yield Check("link", True, _linked(module))
+        startup = module.info.startup
         try:
             guest = host.load(module, initialize=False)
             guest.initialize()
         except GuestError as error:
             yield _failed("initialize", error, path)
+            if startup.note:  # it may be the reason
+                yield Check("start", False, startup.note)
             return
-        startup = module.info.startup
         done = f"no trap: {startup}" if startup.functions or startup.deferred else "no trap"
         yield Check("initialize", True, done)
         if startup.note:

@@ -35,6 +35,10 @@ _DESTROYED = (
     "it is a command: its global objects are destroyed at the end of its main function, before the"
     " first frame; link it with -mexec-model=reactor"
 )
+_MAIN = "undefined_weak:main"  # wasm-ld's stub of a main function that is not there
+_MAINLESS = (
+    "it is a command without a main function, whose _start traps: link it with -mexec-model=reactor"
+)
 
 _NO_COMMAND = (
     "its export _start takes or returns something, so it is not the start of a command: call it"
@@ -124,8 +128,8 @@ def startup_of(binary: Binary, wrappers: Wrappers | None) -> Startup:
     if COMMAND in exported - names and not note:
         note = _NO_COMMAND
     chosen = next((name for name in (_INITIALIZE, _CONSTRUCTORS, COMMAND) if name in names), None)
-    if chosen == COMMAND and not may_be_command and not note and _has_destructors(binary):
-        note = _DESTROYED
+    if chosen == COMMAND and not note:
+        note = _note_on_command(binary, may_be_command)
     if wrappers is not None and may_be_command:
         return Startup(tuple(first), CONSTRUCTORS_NAME, note, loses_state)
     if wrappers is not None:
@@ -135,10 +139,12 @@ def startup_of(binary: Binary, wrappers: Wrappers | None) -> Startup:
     return Startup((*first, chosen) if chosen else tuple(first), None, note, loses_state)
 
 
-def _has_destructors(binary: Binary) -> bool:
-    """Return whether a module with names has destructors that run at its exit."""
-    names = function_names(binary, range(len(binary.functions)))
-    return _AT_EXIT in names.values()
+def _note_on_command(binary: Binary, may_be_command: bool) -> str:
+    """Return what the names of functions say against starting a module by `_start`, or ""."""
+    names = function_names(binary, range(len(binary.functions))).values()
+    if _MAIN in names:
+        return _MAINLESS
+    return _DESTROYED if _AT_EXIT in names and not may_be_command else ""
 
 
 def _exported(binary: Binary) -> set[int]:
