@@ -74,7 +74,8 @@ def test_numpy_and_jax_see_the_same(parts, size):
     features = np.clip(numbers / 50, -1, 1)
     ours = encoded(NUMPY, form.views, weights.encoders, features, images)
     bytes_ = jnp.asarray(images.astype(np.uint8))
-    theirs = encoded(JAX, form.views, weights.encoders, jnp.asarray(features), bytes_)
+    see = jax.jit(lambda *given: encoded(JAX, form.views, *given))  # one program
+    theirs = see(weights.encoders, features, bytes_)
 
     assert ours.shape == (len(features), encoded_width(of))
     np.testing.assert_allclose(ours, np.asarray(theirs), rtol=1e-4, atol=1e-5)
@@ -183,9 +184,10 @@ def test_gradients_are_differences(parts, size):
             outputs, values = heads(moved, seen, lambda _: ())
             return jnp.sin(outputs).sum() + jnp.sin(values).sum()
 
-        loss = jax.jit(loss)  # one program, not one for each operation
-        found, step = jax.grad(loss)(0.0), 1e-6
-        expected = (loss(step) - loss(-step)) / (2 * step)
+        loss = jax.jit(jax.value_and_grad(loss))  # one program, not one for each operation
+        step = 1e-6
+        (above, _), (below, _), (_, found) = loss(step), loss(-step), loss(0.0)
+        expected = (above - below) / (2 * step)
 
     assert float(found) == pytest.approx(float(expected), rel=2e-3, abs=1e-5)
 
