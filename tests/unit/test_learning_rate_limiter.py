@@ -362,7 +362,6 @@ class CoinGuest:
         self._next, self._left, self._steps = number << GUEST_SHIFT, {}, {}
 
     def submit(self, most):
-        ended = []
         while len(self._left) < 16:
             self._left[self._next] = int(self._draw.choice([10, 200]))
             self._steps[self._next] = 0
@@ -370,23 +369,19 @@ class CoinGuest:
         agents = list(self._left)
         rows = RowColumns.empty(16, 1, 1)
         rows.agent[:], rows.step[:] = agents, [self._steps[agent] for agent in agents]
-        rows.state[:] = [
-            EpisodeState.RUNNING if step else EpisodeState.INITIAL for step in rows.step
-        ]
+        rows.state[:] = np.where(rows.step, EpisodeState.RUNNING, EpisodeState.INITIAL)
         rows.state[rows.step == list(self._left.values())] = EpisodeState.TERMINAL
         running = rows.state == EpisodeState.RUNNING
         self.is_cut = bool((running & (rows.step >= most)).any())
         if self.is_cut:
             rows.state[running] = EpisodeState.INTERRUPTED
-        for agent, step, state in zip(agents, rows.step.tolist(), rows.state, strict=True):
+        for agent in agents:
             self._steps[agent] += 1
-            if state in (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED):
-                ended.append((agent, step))
-                del self._left[agent], self._steps[agent]
-        returns = np.array([float(step) for _, step in ended])
-        found = FinishedEpisodes(
-            returns, returns.astype(int), np.array([a for a, _ in ended], "u8")
-        )
+        is_over = np.isin(rows.state, (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED))
+        steps, ended = rows.step[is_over], rows.agent[is_over]
+        for agent in ended.tolist():
+            del self._left[agent], self._steps[agent]
+        found = FinishedEpisodes(steps.astype(float), steps.astype(int), ended)
         return Record(0, 0, Header(1, 16, 1, 1, RowKind.TRAINING), rows, 0, 0), found
 
 
