@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import random
+import re
 from pathlib import Path
 
 import grpc
@@ -29,7 +30,8 @@ from tests.integration.trial_programs import (
 from tests.mutated_messages import of_actor, of_environment
 from tests.waiting import tasks_left
 
-from arkml.trials.grpc_streams import QueuedSender
+from arkml.trials import grpc_streams
+from arkml.trials.grpc_streams import QueuedSender, SharedRoom
 from arkml.trials.server.server import Server
 from arkml.trials.server.server_options import TrialLimits, TrialsOptions
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput
@@ -200,8 +202,19 @@ async def flooded(peer):
         saying.cancel()
 
 
-async def test_a_client_that_does_not_read_is_lost_and_its_memory_bounded(caplog):
-    limits = TrialLimits(queued_bytes=1 << 20)
+A_MIB = r"actor 'a0' was lost: it left \d+ messages of 1\d{6} bytes"
+
+
+@pytest.fixture(params=["its own", "all streams"])
+def limits(request, monkeypatch):
+    """Limits by which a MiB may wait for one who does not read, or for all."""
+    if request.param == "its own":
+        return TrialLimits(queued_bytes=1 << 20)
+    monkeypatch.setattr(grpc_streams, "MOST_WAITING_BYTES", 1 << 20)
+    return TrialLimits(queued_bytes=1 << 28)
+
+
+async def test_a_client_that_does_not_read_is_lost_and_its_memory_bounded(caplog, limits):
     async with served(lambda _: TrialsOptions(limits=limits), environment=flooded) as (
         controls,
         programs,
@@ -218,17 +231,16 @@ async def test_a_client_that_does_not_read_is_lost_and_its_memory_bounded(caplog
         await peer.hear_until("END")
 
         assert programs.peers[0].lines[1] == "actions 0 |x without 0"
-        assert "actor 'a0' was lost: it left " in caplog.text
+        assert re.search(A_MIB, caplog.text)
         with pytest.raises(grpc.aio.AioRpcError):
             await deaf.hear_all()
         assert unclean(caplog) == []
 
 
-async def test_a_service_actor_that_does_not_read_is_lost(caplog):
+async def test_a_service_actor_that_does_not_read_is_lost(caplog, limits):
     async def deaf(_):
         await asyncio.Event().wait()
 
-    limits = TrialLimits(queued_bytes=1 << 20)
     async with served(lambda _: TrialsOptions(limits=limits), environment=flooded, actor=deaf) as (
         controls,
         programs,
@@ -242,6 +254,7 @@ async def test_a_service_actor_that_does_not_read_is_lost(caplog):
             while "actor 'a0' was lost: it left " not in caplog.text:
                 await controls.state(trial_id)
 
+        assert re.search(A_MIB, caplog.text)
         assert unclean(caplog) == []
 
 
@@ -399,6 +412,38 @@ async def test_an_environment_that_sends_what_is_not_a_message_ends_the_trial(ca
 
 
 # Streams
+
+
+async def test_of_senders_that_share_room_the_one_with_most_waiting_gives_up(monkeypatch):
+    message = message_for("a0")
+    monkeypatch.setattr(grpc_streams, "MOST_WAITING_BYTES", 9 * message.ByteSize())
+    room, lost = SharedRoom(), []
+    greedy, modest = [
+        QueuedSender(lambda _, name=name: lost.append(name), room=room, farewell=600)
+        for name in ("greedy", "modest")
+    ]
+    stuck = asyncio.Event()
+
+    async def write(_):
+        stuck.set()
+        await asyncio.Event().wait()
+
+    pumping = asyncio.create_task(greedy.pump(write))
+    for _ in range(6):
+        greedy.send(message)
+    greedy.close()
+    await stuck.wait()  # a message that is being written counts
+    for _ in range(3):
+        modest.send(message)
+    before = list(lost)
+    modest.send(message)
+    with pytest.raises(TimeoutError):
+        await pumping
+
+    assert (before, lost, modest.waiting) == ([], ["greedy"], 4)
+    assert room.is_full
+    modest.drop()
+    assert (room.is_full, room._senders) == (False, set())
 
 
 async def test_a_sender_gives_up_an_end_that_reads_nothing_of_the_end():

@@ -32,6 +32,33 @@ FAREWELL = 5.0
 """Seconds that a peer has to read the last messages after the end of its stream."""
 
 
+class SharedRoom:
+    """
+    The room of MOST_WAITING_BYTES that the messages of several senders share.
+
+    Without room, the sender with the most of them gives up.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._senders: set[QueuedSender[Any]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """True while a quarter of the room is taken."""
+        return 4 * self._bytes > MOST_WAITING_BYTES
+
+    def take(self, sender: QueuedSender[Any], size: int) -> None:
+        """Take room for messages of a sender, or with a negative size give it back."""
+        self._bytes += size
+        if sender.bytes:
+            self._senders.add(sender)
+        else:
+            self._senders.discard(sender)
+        while self._bytes > MOST_WAITING_BYTES:
+            max(self._senders, key=lambda one: one.bytes).give_up()
+
+
 class QueuedSender(Generic[M]):
     """
     A Sender whose messages wait until the stream asks for them, by `pump` or iteration.
@@ -43,6 +70,7 @@ class QueuedSender(Generic[M]):
         overflow: Called with the reason.
         most: Maximum number of messages that wait, and of their bytes; by default MOST_WAITING and
             MOST_WAITING_BYTES.
+        room: The room that it shares with other senders, if any; `drop` gives its part back.
         farewell: Seconds that `pump` gives the other end for what was sent before the end; None
             for as long as it takes.
 
@@ -53,9 +81,12 @@ class QueuedSender(Generic[M]):
         overflow: Callable[[str], object],
         most: tuple[int, int] | None = None,
         farewell: float | None = None,
+        room: SharedRoom | None = None,
     ) -> None:
         self._queue: deque[M] = deque()
-        self._bytes = 0
+        self.bytes = 0
+        """The size of the messages that are not written yet."""
+        self._room = room
         self._most_messages, self._most_bytes = most or (MOST_WAITING, MOST_WAITING_BYTES)
         self._overflow = overflow
         self._farewell = farewell
@@ -70,14 +101,25 @@ class QueuedSender(Generic[M]):
         if self._is_closed:
             return
         self._queue.append(message)
-        self._bytes += message.ByteSize()
         self._arrived.set()
         self._written.clear()
-        if len(self._queue) > self._most_messages or self._bytes > self._most_bytes:
-            reason = f"it left {len(self._queue)} messages of {self._bytes} bytes unread"
-            self._queue.clear()
-            self._end(within=0.0)
-            self._overflow(reason)
+        self._count(message.ByteSize())
+        if len(self._queue) > self._most_messages or self.bytes > self._most_bytes:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """End the stream at once, without the messages that wait."""
+        reason = f"it left {len(self._queue) or self.waiting} messages of {self.bytes} bytes unread"
+        self._end(within=0.0)
+        self._count(-self.bytes)
+        self._overflow(reason)
+        self._queue.clear()
+
+    def drop(self) -> None:
+        """Drop the messages that wait, give their room back, and take no more. Idempotent."""
+        self._is_closed = True
+        self._count(-self.bytes)
+        self._queue.clear()
 
     def close(self) -> None:
         """End the stream after the queued messages. Idempotent."""
@@ -98,7 +140,9 @@ class QueuedSender(Generic[M]):
     @property
     def is_full(self) -> bool:
         """True while a quarter of what may wait does."""
-        return 4 * len(self._queue) > self._most_messages or 4 * self._bytes > self._most_bytes
+        if self._room is not None and self._room.is_full:
+            return True
+        return 4 * len(self._queue) > self._most_messages or 4 * self.bytes > self._most_bytes
 
     async def written(self) -> None:
         """Wait until all messages so far are written, or the stream has ended."""
@@ -125,12 +169,17 @@ class QueuedSender(Generic[M]):
             self._timeout = None
             self._written.set()
 
+    def _count(self, size: int) -> None:
+        self.bytes += size
+        if self._room is not None:
+            self._room.take(self, size)
+
     async def __aiter__(self) -> AsyncGenerator[M, None]:
         while True:
             while self._queue:
                 message = self._queue.popleft()
-                self._bytes -= message.ByteSize()
                 yield message
+                self._count(-min(self.bytes, message.ByteSize()))  # none of a stream given up
             if self._is_closed:
                 return
             self._arrived.clear()

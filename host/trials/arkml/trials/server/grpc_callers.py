@@ -15,7 +15,15 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.core.parameters import TrialEndpoint
 from arkml.trials.grpc_aio import insecure_channel
 from arkml.trials.grpc_methods import stub
-from arkml.trials.grpc_streams import ENDED, FAREWELL, QueuedSender, cancel, failure, read_all
+from arkml.trials.grpc_streams import (
+    ENDED,
+    FAREWELL,
+    QueuedSender,
+    SharedRoom,
+    cancel,
+    failure,
+    read_all,
+)
 from arkml.trials.server.server_options import TrialLimits, grpc_options
 from arkml.trials.streams import PacedSender, Receiver, Sender
 from arkml.trials.wire import actor_pb2, datalog_pb2, environment_pb2, hooks_pb2
@@ -65,10 +73,15 @@ class SharedChannels:
 
 
 class GrpcCallers:
-    """The calls of trials to actors, environments and hooks at `grpc://` endpoints, in one loop."""
+    """
+    The calls of trials to actors, environments and hooks at `grpc://` endpoints, in one loop.
 
-    def __init__(self, limits: TrialLimits) -> None:
+    What waits for those who do not read takes `room`.
+    """
+
+    def __init__(self, limits: TrialLimits, room: SharedRoom) -> None:
         self._limits = limits
+        self._room = room
         self._channels = SharedChannels(limits)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -159,7 +172,7 @@ class GrpcCallers:
         `farewell` is the time in seconds that the peer has to read the last messages.
         """
         sender: QueuedSender[Any]
-        sender = QueuedSender(receiver.lose, self._limits.queued, farewell)
+        sender = QueuedSender(receiver.lose, self._limits.queued, farewell, self._room)
         given = (("trial-id", trial_id), *metadata)
         work = self._run(method, endpoint, given, receiver, sender, farewell)
         task = asyncio.get_running_loop().create_task(work)
@@ -184,6 +197,7 @@ class GrpcCallers:
                 reason = await _converse(call, receiver, sender, farewell)
         finally:
             receiver.lose(_noted(endpoint, reason))
+            sender.drop()
 
 
 async def _converse(

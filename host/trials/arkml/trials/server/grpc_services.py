@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from arkml.trials.core.error import ActorTaken, TrialError
-from arkml.trials.grpc_streams import FAREWELL, UNREADABLE, QueuedSender, read_all
+from arkml.trials.grpc_streams import FAREWELL, UNREADABLE, QueuedSender, SharedRoom, read_all
 from arkml.trials.server.orchestrator import Orchestrator
 from arkml.trials.server.server_options import TrialLimits
 from arkml.trials.service import PlayersService, version_info
@@ -101,19 +101,28 @@ class LifecycleService(_Described):
 
 
 class ClientActorService(_Described):
-    """The service ClientActorSP, by which actors join trials."""
+    """The service ClientActorSP, by which actors join trials. What waits for them takes `room`."""
+
+    def __init__(self, trials: Orchestrator, room: SharedRoom) -> None:
+        super().__init__(trials)
+        self._room = room
 
     async def RunTrial(self, _: Any, context: Any) -> None:  # noqa: N802
         """Transfer the messages of an actor until its part in the trial ends."""
-        await _carry(context, self._trials.options.limits, self._trials.join)
+        await _carry(context, self._trials.options.limits, self._room, self._trials.join)
 
 
 class PlayersServicer:
-    """The service PlayersSP, by which people take over actors and watch."""
+    """
+    The service PlayersSP, by which people take over actors and watch.
 
-    def __init__(self, players: PlayersService, limits: TrialLimits) -> None:
+    What waits for those who take over takes `room`.
+    """
+
+    def __init__(self, players: PlayersService, limits: TrialLimits, room: SharedRoom) -> None:
         self._players = players
         self._limits = limits
+        self._room = room
 
     async def Describe(self, _: DescribeRequest, context: Any) -> Description:  # noqa: N802
         """Describe the guest and the live trials."""
@@ -131,7 +140,7 @@ class PlayersServicer:
         ) -> Receiver[ActorRunTrialOutput]:
             return await self._players.take_over(trial_id, slot, user_id_in(names), sender)
 
-        await _carry(context, self._limits, admit)
+        await _carry(context, self._limits, self._room, admit)
 
     async def Look(self, _: LookRequest, context: Any) -> AsyncIterator[View]:  # noqa: N802
         """Stream the ticks of the trial named in the metadata."""
@@ -144,7 +153,7 @@ class PlayersServicer:
             await _refuse(context, error)
 
 
-async def _carry(context: Any, limits: TrialLimits, admit: _Admit) -> None:
+async def _carry(context: Any, limits: TrialLimits, room: SharedRoom, admit: _Admit) -> None:
     """
     Transfer the messages of an actor that `admit` admits, until its part in the trial ends.
 
@@ -154,24 +163,34 @@ async def _carry(context: Any, limits: TrialLimits, admit: _Admit) -> None:
     """
     lost: list[str] = []
     sender: QueuedSender[ActorRunTrialInput]
-    sender = QueuedSender(lost.append, limits.queued, FAREWELL)
+    sender = QueuedSender(lost.append, limits.queued, FAREWELL, room)
+    try:
+        receiver = await _admitted(context, sender, admit)
+        reading = asyncio.create_task(_read(context, receiver))
+        try:
+            await sender.pump(context.write)
+            await asyncio.wait([reading], timeout=CROSSING_SECONDS)
+        except TimeoutError:
+            lost.append("it did not read what it was sent")
+            receiver.lose(lost[0])
+            await _refuse(context, TrialError(lost[0]))
+        finally:
+            reading.cancel()
+            receiver.lose("its stream was cut off")
+    finally:
+        sender.drop()
+
+
+async def _admitted(
+    context: Any, sender: Sender[ActorRunTrialInput], admit: _Admit
+) -> Receiver[ActorRunTrialOutput]:
+    """Return the receiver of an actor that is admitted; refuse the call of another one."""
     try:
         trial_id = _one_trial(context, "an actor joins")
         first = await _first_message(context)
-        receiver = await admit(trial_id, first.init_output, sender)
+        return await admit(trial_id, first.init_output, sender)
     except TrialError as error:
         await _refuse(context, error)
-    reading = asyncio.create_task(_read(context, receiver))
-    try:
-        await sender.pump(context.write)
-        await asyncio.wait([reading], timeout=CROSSING_SECONDS)
-    except TimeoutError:
-        lost.append("it did not read what it was sent")
-        receiver.lose(lost[0])
-        await _refuse(context, TrialError(lost[0]))
-    finally:
-        reading.cancel()
-        receiver.lose("its stream was cut off")
 
 
 def _one_trial(context: Any, doing: str) -> str:

@@ -14,6 +14,7 @@ from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosting import Hosting
 from arkml.trials.grpc_aio import new_server
 from arkml.trials.grpc_methods import serve
+from arkml.trials.grpc_streams import SharedRoom
 from arkml.trials.server.grpc_callers import GrpcCallers
 from arkml.trials.server.grpc_services import (
     ClientActorService,
@@ -59,7 +60,8 @@ class Server(Sealed):
         hosting: Hosting | None = None,
     ) -> None:
         options = options or TrialsOptions()
-        self._callers = LocalCallers(GrpcCallers(options.limits))
+        self._room = SharedRoom()
+        self._callers = LocalCallers(GrpcCallers(options.limits, self._room))
         self._orchestrator = Orchestrator(options, self._callers, trial_log, hosting)
         self._players = TrialPlayers(self._orchestrator, hosting)
         self._ports: list[grpc.aio.Server] = []
@@ -114,10 +116,11 @@ class Server(Sealed):
         lifecycle_service = LifecycleService(self._orchestrator)
         serve(first, lifecycle_pb2.DESCRIPTOR, "TrialLifecycleSP", lifecycle_service)
         second = first if is_shared else self._new_port()
-        actors = ClientActorService(self._orchestrator)
+        actors = ClientActorService(self._orchestrator, self._room)
         serve(second, actor_pb2.DESCRIPTOR, "ClientActorSP", actors)
         ports = [first] if is_shared else [first, second]
-        players = PlayersServicer(self._players, self._orchestrator.options.limits)
+        limits = self._orchestrator.options.limits
+        players = PlayersServicer(self._players, limits, self._room)
         for port in ports:
             serve(port, players_pb2.DESCRIPTOR, "PlayersSP", players)
         try:

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from arkml.trials.grpc_streams import FAREWELL, QueuedSender
+from arkml.trials.grpc_streams import FAREWELL, QueuedSender, SharedRoom
 from arkml.trials.server.web.calls import Stalled, running, status_of
 from arkml.trials.server.web.connections import connection_in
 from arkml.trials.server.web.frames import (
@@ -55,12 +55,19 @@ Admit: TypeAlias = Callable[
 
 
 class ActorCalls:
-    """The ASGI application of one method that transfers an actor's messages."""
+    """
+    The ASGI application of one method that transfers an actor's messages.
 
-    def __init__(self, admit: Admit, limits: WebLimits, paces: ReadingPaces) -> None:
+    What waits for actors that do not read takes `room`.
+    """
+
+    def __init__(
+        self, admit: Admit, limits: WebLimits, paces: ReadingPaces, room: SharedRoom
+    ) -> None:
         self._admit = admit
         self._limits = limits
         self._paces = paces
+        self._room = room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if SUBPROTOCOL not in scope["subprotocols"]:
@@ -70,7 +77,7 @@ class ActorCalls:
         connection = connection_in(scope)
         await self._paces.of(connection.address).admit(0)
         browser = _Browser(WebSocket(scope, receive, send), self._limits)
-        call = _ActorCall(self._admit, browser, self._limits)
+        call = _ActorCall(self._admit, browser, self._limits, self._room)
         try:
             await browser.accept()
             await call.run(scope)
@@ -145,14 +152,16 @@ class _Browser:
 class _ActorCall:
     """The call of one actor, from its first message to its end."""
 
-    def __init__(self, admit: Admit, browser: _Browser, limits: WebLimits) -> None:
+    def __init__(
+        self, admit: Admit, browser: _Browser, limits: WebLimits, room: SharedRoom
+    ) -> None:
         self._admit = admit
         self._browser = browser
         self._limits = limits
         self._overflow: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         most = limits.queued_messages, limits.queued_bytes
         self._queue: QueuedSender[ActorRunTrialInput]
-        self._queue = QueuedSender(self._overflow.set_result, most, FAREWELL)
+        self._queue = QueuedSender(self._overflow.set_result, most, FAREWELL, room)
         self._receiver: Receiver[ActorRunTrialOutput] | None = None
         self._early: list[ActorRunTrialOutput] = []
         self._lost = ""
@@ -175,7 +184,7 @@ class _ActorCall:
             raise
         finally:
             self._lose("its connection was closed")
-            self._queue.close()
+            self._queue.drop()
 
     async def _opening(self) -> ActorOpening:
         """Read and return the opening of the call."""

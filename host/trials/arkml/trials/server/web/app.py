@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket
 
 from arkml.base.loggers import SafeLogger
 from arkml.trials.core.error import TrialError
+from arkml.trials.grpc_streams import SharedRoom
 from arkml.trials.server.web.access import Access
 from arkml.trials.server.web.actor_calls import ActorCalls, ActorOpening
 from arkml.trials.server.web.calls import ServiceCalls, WebMethod, running
@@ -50,7 +51,7 @@ def make_web_app(services: TrialServices, options: WebOptions, access: Access) -
 
 def _routes(services: TrialServices, options: WebOptions, access: Access) -> list[BaseRoute]:
     trials, limits = services.trials, options.limits
-    paces = ReadingPaces(limits)
+    paces, room = ReadingPaces(limits), SharedRoom()
     players = PlayerMethods(services.players)
 
     async def join(
@@ -64,8 +65,8 @@ def _routes(services: TrialServices, options: WebOptions, access: Access) -> lis
 
     lifecycle = LifecycleMethods(trials, limits, access).by_name
     routes: list[BaseRoute] = [
-        WebSocketRoute(f"{ACTORS}/RunTrial", ActorCalls(join, limits, paces)),
-        WebSocketRoute(f"{PLAYERS}/TakeOver", ActorCalls(players.take_over, limits, paces)),
+        WebSocketRoute(f"{ACTORS}/RunTrial", ActorCalls(join, limits, paces, room)),
+        WebSocketRoute(f"{PLAYERS}/TakeOver", ActorCalls(players.take_over, limits, paces, room)),
         service(LIFECYCLE, lifecycle),
         service(ACTORS, lifecycle),
         service(PLAYERS, players.by_name),
