@@ -2,6 +2,7 @@
 
 import os
 import stat
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,9 @@ def test_what_is_not_plain_has_a_limit_of_its_own(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(bytes(101))
 
     assert len(read_file(tmp_path / "file")) == 101
+    monkeypatch.setattr(files, "_MOST_OF_FILE", 100)
+    with pytest.raises(OSError, match="it has more than 100 bytes"):
+        read_file(tmp_path / "file")
     with pytest.raises(OSError, match="it is not a plain file, and has more than 100 bytes"):
         read_file(Path("/dev/zero"))
 
@@ -183,3 +187,11 @@ def test_what_is_appended_comes_behind_what_was_there(tmp_path):
 
     assert (tmp_path / "file").read_bytes() == b"onetwo"
     assert end == 6
+
+
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(1 << 42)  # more than any machine has memory for
+    for read in (read_file, read_plain, partial(read_file, most=1 << 41)):
+        with pytest.raises(OSError, match="it has more than"):
+            read(tmp_path / "file")

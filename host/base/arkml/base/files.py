@@ -11,6 +11,7 @@ from typing import IO, Literal
 MOST_OF_SETTINGS = 1 << 20
 """Bytes of a file of settings that a person writes, for `read_file`."""
 
+_MOST_OF_FILE = 1 << 30
 _MOST_OF_STREAM = 64 << 20
 _MODES = {
     "rb": os.O_RDONLY,
@@ -93,19 +94,14 @@ def open_file(
         raise
 
 
-def read_plain(path: Path, *, follow: bool = True, most: int | None = None) -> bytes:
+def read_plain(path: Path, *, follow: bool = True, most: int = _MOST_OF_FILE) -> bytes:
     """
-    Return the content of a file that `open_file` opens, which has at most `most` bytes.
+    Return the content of a file that `open_file` opens, which has at most `most` bytes, or 1 GiB.
 
     Raises OSError.
     """
     with open_file(path, follow=follow) as file:
-        if most is None:
-            return file.read()
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise _too_large(path, most)
-    return data
+        return _read_at_most(file, path, most)
 
 
 def require_possible(path: Path) -> None:
@@ -139,25 +135,24 @@ def read_file(path: Path, *, most: int | None = None) -> bytes:
     """
     Return the content of a file, which has at most `most` bytes.
 
-    Without `most` a plain file may have any size, and another file `_MOST_OF_STREAM` bytes: so
-    pipes are read to their ends, and endless devices such as /dev/zero are refused. Raises OSError,
-    also for a larger file and for an impossible path.
+    Without `most` a plain file may have 1 GiB, and another file 64 MiB: so pipes are read to their
+    ends, and endless devices such as /dev/zero are refused. Raises OSError, also for a larger file
+    and for an impossible path.
     """
     require_possible(path)
     with path.open("rb") as file:
-        text = "it has"
-        if most is None and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return file.read()
-        if most is None:
-            most, text = _MOST_OF_STREAM, "it is not a plain file, and has"
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise _too_large(path, most, text)
+        if most is None and not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return _read_at_most(file, path, _MOST_OF_STREAM, "it is not a plain file, and has")
+        return _read_at_most(file, path, _MOST_OF_FILE if most is None else most)
+
+
+def _read_at_most(file: IO[bytes], path: Path, most: int, text: str = "it has") -> bytes:
+    """Return the content of a file; one that is too large is not read. Raises OSError."""
+    size = os.fstat(file.fileno()).st_size  # 0 for a pipe, and for files of /proc
+    data = file.read(most + 1) if size <= most else b""
+    if max(size, len(data)) > most:
+        raise OSError(errno.EFBIG, f"{text} more than {most:,} bytes", str(path))
     return data
-
-
-def _too_large(path: Path, most: int, text: str = "it has") -> OSError:
-    return OSError(errno.EFBIG, f"{text} more than {most:,} bytes", str(path))
 
 
 def sync_directory(path: Path) -> None:
