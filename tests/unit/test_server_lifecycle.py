@@ -37,10 +37,13 @@ def clocks(monkeypatch):
     return Clocks(monkeypatch)
 
 
+def options(directory):
+    return ServeOptions(directory, spare=False, learner=("-c", "pass"))
+
+
 @contextlib.asynccontextmanager
 async def opened(directory):
-    options = ServeOptions(directory, spare=False, learner=("-c", "pass"))
-    hive = await Hive.open(options, "127.0.0.1:1")
+    hive = await Hive.open(options(directory), "127.0.0.1:1")
     try:
         yield hive
     finally:
@@ -133,3 +136,20 @@ async def test_a_run_with_linked_folders_is_not_opened(tmp_path, caplog, place):
 
     assert f"{folder} is a symbolic link, which a hive does not make" in caplog.text
     assert sorted(elsewhere.rglob("*")) == before
+
+
+async def test_a_run_that_cannot_be_closed_leaves_nothing_else_open(tmp_path, monkeypatch):
+    hive = await Hive.open(options(tmp_path), "127.0.0.1:1")
+    broken, _ = await hive.create(REQUEST)
+    other, _ = await hive.create(replace(REQUEST, name="other"))
+
+    async def fail(_):
+        raise OSError("no disk")
+
+    monkeypatch.setattr(broken, "close", fail)
+    with pytest.raises(OSError, match="no disk"):
+        await hive.close()
+    left = other.is_active
+
+    async with opened(tmp_path) as again:  # whose lock is free
+        assert (left, len(again.runs())) == (False, 2)

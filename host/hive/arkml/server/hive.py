@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -438,12 +439,14 @@ class Hive:
                 self._learners.close(),
                 self._workers.close(),
                 self.watches.close(),
+                return_exceptions=True,  # each is closed, also after another one has failed
             )
 
     async def _close_runs(self, seconds: float) -> None:
         used = [run for run in self._runs.values() if run.is_active]
+        closing = (run.close(seconds) for run in self._runs.values())
         try:
-            await asyncio.gather(*(run.close(seconds) for run in self._runs.values()))
+            _require(await asyncio.gather(*closing, return_exceptions=True))
             for run in used:
                 saved = await asyncio.to_thread(list_checkpoints, run.directory)
                 last = (
@@ -461,13 +464,14 @@ class Hive:
         """Close every run and every learner, and wait for that."""
         self.begin_close(self.options.timeouts.stop)
         assert self._closing is not None
-        await self._closing
+        parts = await self._closing
         self.curves.close()
         for run in self._runs.values():
             await run.metrics.close()
         self._metrics.shutdown()
         await asyncio.to_thread(self._notifier.close, _LAST_NOTICES)
         os.close(self._lock)
+        _require(parts)
 
     async def _measure(self) -> None:
         """Measure learners and the disk at intervals, and drop sessions that were forgotten."""
@@ -483,6 +487,13 @@ class Hive:
                     await run.metrics.close()
             known = self._sessions.items()
             self._sessions = {sid: one for sid, one in known if not one[1].is_forgotten}
+
+
+def _require(results: Iterable[object]) -> None:
+    """Raise the first exception of what was done side by side, if there is one."""
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
 
 
 def _page(options: ServeOptions, address: str) -> str:
