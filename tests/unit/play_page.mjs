@@ -11,6 +11,8 @@ const { Scene } = await shared("scene");
 const { imageOf, imageShape, pixelsOf } = await shared("pictures");
 const { cellsOf } = await shared("grids");
 const { presentOf } = await shared("entities");
+const { Range } = await shared("ranges");
+const { short } = await shared("dom");
 
 /** A window of which only what `takeLink` takes is there. */
 function fakePage({ hash, stored }) {
@@ -64,6 +66,10 @@ const answers = {
   imagePixels: (values, part) => [...pixelsOf(values, imageOf(part), 0, 255)],
   cells: (values, shape, most) => cellsOf(values, shape, most),
   present: (counts, most) => counts.map((count) => presentOf(Number(count), most)),
+  short: (values, low, high) => {
+    const { extent } = new Range(low ?? -Infinity, high ?? Infinity);
+    return values.map((value) => short(value, extent));
+  },
   pixels: (values, shape, low, high) => [...pixelsOf(values, imageShape(shape), low, high)],
 };
 

@@ -218,3 +218,17 @@ def test_a_cell_has_its_category_or_its_last_channel():
 
 def test_as_many_entities_are_there_as_the_row_says_and_has():
     assert asked("present", [0, 2, 2.5, -1, 99, "NaN"], 20) == [0, 2, 3, 0, 20, 0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (-1, 1, ["0.00", "0.00", "2.0e-5", "0.50"]),
+        (-1e-4, 1e-4, ["0.00", "1.0e-7", "2.0e-5", "0.50"]),
+        (None, 1, ["-1.4e-9", "1.0e-7", "2.0e-5", "0.50"]),
+    ],
+)
+def test_rounding_of_float32_within_a_declared_range_is_shown_as_zero(low, high, shown):
+    values = [-1.4e-9 if low is None else -1.4e-12, 1e-7, 2e-5, 0.5]
+
+    assert asked("short", values, low, high) == shown

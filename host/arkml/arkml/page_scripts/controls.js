@@ -16,7 +16,8 @@ class Slider {
     this.range = element("input", {
       type: "range", min: low, max: high, step: "any", value: rest, "aria-label": name,
     });
-    this.value = element("output", { className: "number" }, short(rest));
+    this.extent = high - low;
+    this.value = element("output", { className: "number" }, short(rest, this.extent));
     const less = element("span", { className: "keys" }, ...keysOf(action.less));
     const more = element("span", { className: "keys" }, ...keysOf(action.more));
     const label = element("span", { className: "label" }, name);
@@ -35,7 +36,7 @@ class Slider {
 
   show(value) {
     if (!this.#isHeld) this.range.value = value;
-    setText(this.value, short(value));
+    setText(this.value, short(value, this.extent));
   }
 }
 

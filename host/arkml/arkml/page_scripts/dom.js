@@ -27,10 +27,16 @@ export function setShown(target, isShown) {
   if (target.hidden === isShown) target.hidden = !isShown;
 }
 
-/** Return a number in few characters. */
-export function short(value) {
+/**
+ * Return a number in few characters.
+ *
+ * extent: that of the range which the number is declared to have. What is smaller than the rounding
+ * of float32 there is 0.
+ */
+export function short(value, extent = 0) {
   if (!Number.isFinite(value)) return String(value);
   const size = Math.abs(value);
+  if (size < 1e-6 * extent) return short(0);
   if (size !== 0 && (size < 0.001 || size >= 100_000)) return value.toExponential(1);
   return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
 }

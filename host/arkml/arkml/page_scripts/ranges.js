@@ -16,6 +16,11 @@ export class Range {
     if (this.isHighOpen) this.high = Math.max(this.high, size ?? value);
   }
 
+  /** The distance of the declared bounds, 0 if one is open. */
+  get extent() {
+    return this.isLowOpen || this.isHighOpen ? 0 : this.high - this.low;
+  }
+
   /** Return where a value is, from 0 to 1; what is beyond the range is at its end. */
   place(value) {
     return Math.min(Math.max((value - this.low) / (this.high - this.low || 1), 0), 1);

@@ -35,7 +35,8 @@ class Bars {
       const [zero, end] = [range.place(0), range.place(number)];
       fill.style.left = `${100 * Math.min(zero, end)}%`;
       fill.style.width = `${100 * Math.abs(end - zero)}%`;
-      setText(value, number === undefined ? "" : (texts[number] ?? short(number)));
+      const text = number === undefined ? "" : (texts[number] ?? short(number, range.extent));
+      setText(value, text);
     });
   }
 }
