@@ -24,7 +24,7 @@ from arkml.training.tasks import find_task
 REACH = GUESTS / "c_reach_seeded.wasm"
 COIN = GUESTS / "c_coin.wasm"
 COIN_SEEDED = GUESTS / "c_coin_seeded.wasm"
-CMDLET = GUESTS / "rust_cmdlet.wasm"
+CMDLET = GUESTS / "ark_api" / "cmdlet_train_016.wasm"
 QUICK = {"hidden": 32, "batch_size": 64, "memory_min_size": 640}
 DRAWN = QUICK | {"algorithm": "drawn"}
 AGENTS, STEPS, LIMIT = 64, 50, 7
@@ -214,7 +214,7 @@ def test_a_guest_that_plays_its_episodes_in_one_call_is_refused(tmp_path):
         lambda: arkml.evaluate(CMDLET, zeros(1, 1), cmdlet="walk 1 3", max_episode_steps=9),
     )
     for call in calls:
-        with pytest.raises(UsageError, match=r"rust_cmdlet\.wasm is cmdlet .* ends them by Inter"):
+        with pytest.raises(UsageError, match=r"train_016\.wasm is cmdlet .* ends them by Inter"):
             call()
 
 

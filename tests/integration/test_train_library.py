@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from tests.integration.command_line import GUESTS
+from tests.integration.guest_text import function, module
 
 import arkml
 from arkml import GuestEnv, Limits
@@ -200,8 +201,17 @@ def test_a_keyboard_interrupt_before_there_is_a_run_is_raised(tmp_path):
     def interrupt(_):
         os.kill(os.getpid(), signal.SIGINT)
 
+    waiting = module(function("ark_applet_update", ""), uses=("ark-ml-v1.ml__start_training",))
     with pytest.raises(KeyboardInterrupt):
-        arkml.train(APPLET, minutes=5, progress=interrupt, directory=tmp_path)
+        arkml.train(waiting, minutes=5, progress=interrupt, directory=tmp_path)
+
+
+def test_a_guest_that_cannot_start_a_training_is_refused_before_it_runs(tmp_path):
+    directory = tmp_path / "out"
+    with pytest.raises(NotFound, match=r"c_applet\.wasm starts no training: it imports"):
+        arkml.train(APPLET, minutes=5, directory=directory)
+
+    assert not directory.exists()
 
 
 def test_progress_stops_a_training(tmp_path):
@@ -386,7 +396,7 @@ def test_an_error_of_a_policy_ends_its_evaluation():
         ((REACH, zeros(3, 2)), {}, InvalidArguments, "features"),
         ((REACH, zeros(FEATURES, ACTIONS)), {"frames": 9}, NotFound,
          "c_reach.wasm: no episode ended within 9 frames"),
-        ((APPLET, zeros(1, 1)), {"frames": 9}, NotFound, "started no training within 9 frames"),
+        ((APPLET, zeros(1, 1)), {"frames": 9}, NotFound, "starts no training: it imports no"),
         ((REACH, None), {}, UsageError, "policy is None"),
         ((REACH, zeros(FEATURES, ACTIONS)), {"episodes": 0}, UsageError, "episodes is 0"),
         ((REACH, b"nonsense"), {"frames": 9}, InvalidArguments, "model"),

@@ -16,11 +16,11 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.module.normalize import MEMORY_MODULE, MEMORY_NAME, Normalized, normalize
 from arkml.runtime.module.wasm_types import MemoryType
+from arkml.training.tasks import starts_trainings
 
 _FRAME = "ark_applet_update"
 _MOST_PAGES = 65_536
 _OPENS, _LOADS = "ml__start_inference", "ml_inference__load_inference_async"
-_TRAINS = "ml__start_training"
 
 
 class GuestPlan(NamedTuple):
@@ -57,8 +57,8 @@ def plan_of(module: CompiledModule, fps: float) -> GuestPlan:
     whole = normalize(module.binary, module.limits)
     is_changed = bool(whole.added) or _hides_memory(whole)
     names = {entry.name for entry in module.info.imports}
-    trains = _OPENS not in names
-    if trains and _LOADS in names and not any(name.startswith(_TRAINS) for name in names):
+    trains = starts_trainings(module.info) and _OPENS not in names
+    if not (trains or _OPENS in names) and _LOADS in names:
         raise LinkError(
             f"{module.name} acts by ark-ml-inference-v0 alone, of which a page has no runtimes: its"
             f" agents would stand still. {_OPENS} of ark-ml-v1 opens a session that a page answers"

@@ -36,6 +36,7 @@ from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.declarations import SpecLike
 from arkml.training.results import EvaluationResult
+from arkml.training.tasks import starts_trainings
 
 POLICY = "policy.wasm"
 IMPORTS = "imports.js"
@@ -184,7 +185,7 @@ def publish(
     if widths:  # a policy that does not fit is refused before anything is played
         acting = actor.of_one(widths)
     if code is None:
-        may_train = _starts_trainings(compiled)
+        may_train = starts_trainings(compiled.info)
         shown, trains = rehearsed(cast, trains=plan.trains, may_train=may_train)
         declared = shown.behaviors
         acting = actor.of_one(map(widths_of, declared))
@@ -198,7 +199,7 @@ def publish(
             " it runs here, so its custom section arkml.spec has to say what it observes"
         )
     # An evaluation calls no `configure`: its scores would be of another game.
-    is_scored = episodes > 0 and not numbers and shown is not None and _starts_trainings(compiled)
+    is_scored = episodes > 0 and not numbers and shown is not None
     scores = scored(cast, episodes) if is_scored else None
     stem = Path(name).stem or "guest"
     games = [one.game for one in declared if one.game is not None]
@@ -276,11 +277,6 @@ def _compiled(cast: Cast, fps: float, *, has_game: bool) -> tuple[CompiledModule
     with Host(limits=cast.limits, wasi=WasiGrant(), imports=game or None) as host:
         compiled = host.compile(cast.data, name=cast.name)
         return compiled, plan_of(compiled, fps)
-
-
-def _starts_trainings(module: CompiledModule) -> bool:
-    """Return whether a module may start trainings, whose episodes an evaluation counts."""
-    return any(one.name.startswith("ml__start_training") for one in module.info.imports)
 
 
 def _of_a_page(*numbers: float) -> float:

@@ -21,7 +21,7 @@ from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
-from arkml.training.tasks import compile_module, find_task, period_doubt
+from arkml.training.tasks import compile_module, find_task, period_doubt, require_training
 from arkml.training.training_options import EPISODES
 
 log = SafeLogger(__name__)
@@ -112,6 +112,7 @@ def evaluate(
         trace=trace,
     ) as host:
         compiled = compile_module(host, data, label)
+        require_training(compiled)
         if doubt := period_doubt(compiled):
             log.warning("%s", doubt)
         task = find_task(compiled, cmdlet)

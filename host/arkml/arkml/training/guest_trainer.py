@@ -65,6 +65,7 @@ from arkml.training.tasks import (
     find_task,
     period_doubt,
     require_learner,
+    require_training,
 )
 from arkml.training.tracker_clients import TrackerName
 from arkml.training.tracking import Tracking
@@ -355,6 +356,7 @@ class GuestTrainer(Closing):
             assert hives is not None
             self._hives = hives
             self.module = compile_module(self._host, data, options.name)
+            require_training(self.module)
             require_learner(self.module, options.settings)
             self._require_recordable(self.module)
             task = find_task(self.module, options.arguments, options.environment_seed)

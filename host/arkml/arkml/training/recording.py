@@ -29,7 +29,7 @@ from arkml.runs.evaluation_guests import play_episodes
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
-from arkml.training.tasks import compile_module, find_task, period_doubt
+from arkml.training.tasks import compile_module, find_task, period_doubt, require_training
 
 log = SafeLogger(__name__)
 
@@ -233,6 +233,7 @@ def record(
         trace=trace,
     ) as host:
         compiled = compile_module(host, data, label)
+        require_training(compiled)
         if doubt := period_doubt(compiled):
             log.warning("%s", doubt)
         task = find_task(compiled, cmdlet)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from arkml.base.terminal import listed
 from arkml.base.texts import utf8
-from arkml.errors import EntryPointMissing, GuestError, ModuleError
+from arkml.errors import EntryPointMissing, GuestError, ModuleError, NotFound
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SEED = "{seed}"
 """Stands for the seed of an environment in the arguments of a cmdlet."""
+
+_STARTS = "ml__start_training"  # also from a checkpoint
 
 FRAMES = 600
 """Frames of an applet if no number is given."""
@@ -142,6 +144,20 @@ def compile_module(host: Host, data: bytes, name: str) -> CompiledModule:
         return host.compile(data, name=name)
     except GuestError as error:
         raise ModuleError(str(error)) from error
+
+
+def starts_trainings(info: ModuleInfo) -> bool:
+    """Return whether a module imports a function that starts a training."""
+    return any(one.name.startswith(_STARTS) for one in info.imports)
+
+
+def require_training(module: CompiledModule) -> None:
+    """Raise NotFound for a module that cannot start a training."""
+    if not starts_trainings(module.info):
+        raise NotFound(
+            f"{module.name} starts no training: it imports no function that does, such as {_STARTS}"
+            " of ark-ml-v1"
+        )
 
 
 def period_doubt(module: CompiledModule) -> str:
