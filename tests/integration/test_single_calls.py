@@ -88,6 +88,17 @@ def test_submits_are_answered_without_python_and_by_the_same_bits(host, answered
     assert of_guest < 100  # those of a busy machine, after a stretch of 1 ms
 
 
+def test_a_guest_of_a_fleet_calls_alone_what_only_its_fleet_has_called():
+    exports = function("first", ""), function("second", i32(7), result="i32")
+    with Host() as host, host.fleet(module(*exports), 2) as fleet:
+        fleet.call("second")
+        guest = fleet.guests[1]
+        guest.call("first")
+        guest.call("first")  # by the library from here on
+
+        assert guest.call("second") == 7
+
+
 def test_large_batches_are_answered_without_python_and_by_the_same_bits(answered):
     with Host() as host:
         guest, other = bench_guest(host, 700, 64), bench_guest(host, 700, 64)

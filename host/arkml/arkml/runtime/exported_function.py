@@ -43,6 +43,7 @@ CALL_WORDS = 8
 """Numbers of a RawCall."""
 _ARGUMENTS = 2  # the index, in a RawCall, of the address of the arguments
 
+_Words = ctypes.c_uint64 * CALL_WORDS
 _nothing = (ctypes.c_uint8 * bindings.VALUE_SIZE)()
 _NO_VALUES: bindings.Address = ctypes.addressof(_nothing)
 
@@ -88,7 +89,7 @@ class ExportedFunction:
         self.raw: RawCall | None = None
         """Arguments of `bindings.call_async`, once there is room for them; see `ready`."""
         self.address: bindings.Address = 0
-        """Address of these arguments as words, likewise."""
+        """Address of these arguments as words, once they are; see `placed`."""
         self._words: Any = None
 
     def ready(self) -> RawCall:
@@ -97,9 +98,14 @@ class ExportedFunction:
             self._arguments = _values(self.params)
             self._results = _values(self.results)
             self.raw = self._call(_address(self._arguments), _address(self._results))
-            self._words = (ctypes.c_uint64 * CALL_WORDS)(*self.raw)
-            self.address = ctypes.addressof(self._words)
         return self.raw
+
+    def placed(self) -> bindings.Address:
+        """Return the address of these arguments as words, for the native library."""
+        if self._words is None:  # most loops of a fleet are called by `raw` alone
+            self._words = _Words(*self.ready())
+            self.address = ctypes.addressof(self._words)
+        return self.address
 
     def sharing(self, first: ExportedFunction, results: bindings.Address) -> RawCall:
         """Return these arguments with those of the function `first`, and results at an address."""

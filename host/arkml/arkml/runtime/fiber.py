@@ -254,7 +254,8 @@ class Fiber:
             lockstep.left += 1
         lockstep.begun += 1
         self.begin_time()
-        outcome: int = self._single.call(entry.address)  # type: ignore[union-attr]
+        address = entry.address or entry.placed()
+        outcome: int = self._single.call(address)  # type: ignore[union-attr]
         if outcome == DONE:
             self.call_guard.end()
         return outcome
