@@ -273,12 +273,13 @@ class GuestLoader:
 
         numbers = itertools.count()
 
-        def make(label: int, module: CompiledModule) -> Guest:
-            def calls_of(module: CompiledModule) -> CallLoop:
-                trace = self._recorder(module, f"{name}#{label}", None if instances == 1 else label)
-                return self._make(module, f"{name}#{label}", next(numbers), shared, trace)
+        def calls_of(label: int, module: CompiledModule) -> CallLoop:
+            trace = self._recorder(module, f"{name}#{label}", None if instances == 1 else label)
+            return self._make(module, f"{name}#{label}", next(numbers), shared, trace)
 
-            return Guest(calls_of(module), compiled and Remake(compiled, calls_of))
+        def make(label: int, module: CompiledModule) -> Guest:
+            remake = compiled and Remake(compiled, partial(calls_of, label))
+            return Guest(calls_of(label, module), remake)
 
         guests: list[Guest] = []
         try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias, assert_never
 
 import numpy as np
@@ -89,6 +89,9 @@ class Modules(dict[str, object]):
         return made
 
 
+_no_counts = partial(defaultdict, int)  # a Counter takes longer, and each guest has two
+
+
 @dataclass(frozen=True, slots=True)
 class Handlers:
     """
@@ -105,8 +108,8 @@ class Handlers:
     offer: Offer
     tell: Callable[[str, str], None]
     admits: Callable[[str], int]
-    errors: Counter[ErrorCode] = field(default_factory=Counter)
-    limits: Counter[str] = field(default_factory=Counter)
+    errors: defaultdict[ErrorCode, int] = field(default_factory=_no_counts)
+    limits: defaultdict[str, int] = field(default_factory=_no_counts)
     refusal: list[str] = field(default_factory=list)
 
     def note(self, error: AbiError) -> None:

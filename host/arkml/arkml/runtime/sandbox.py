@@ -134,13 +134,9 @@ class Sandbox:
         self._is_virtual = virtual
         granted = self._granted()
         self.control = arena.allocate(at.CONTROL_SIZE)
-        try:  # there may be no column memory, or a round is in progress
-            self.records = Records(arena, self.control, program.limits.column_bytes)
-            try:
-                self._store = GuestStore(engine.address, arena.memory, lockstep, self.control)
-            except BaseException:
-                self.records.release()
-                raise
+        self.records = Records(arena, self.control, program.limits.column_bytes)
+        try:  # a round may be in progress
+            self._store = GuestStore(engine.address, arena.memory, lockstep, self.control)
         except BaseException:
             arena.free(self.control, at.CONTROL_SIZE)
             raise

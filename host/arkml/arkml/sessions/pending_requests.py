@@ -19,6 +19,8 @@ class PendingRequests:
     whether the guest may have as many more bytes. Any thread may use it.
     """
 
+    __slots__ = ("_admit", "_held", "_most", "_pending", "lock")
+
     def __init__(self, most: int, admit: Callable[[int], bool]) -> None:
         self._most = most
         self._admit = admit

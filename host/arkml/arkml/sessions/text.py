@@ -106,7 +106,7 @@ class GuestLog:
 
     __slots__ = (
         "_allowance", "_contexts", "_limit", "_logged", "_logger", "_name", "_rate", "_revision",
-        "_suffix", "_suffix_bytes", "is_logged", "is_muted", "on_line",
+        "_stopwatch", "_suffix", "_suffix_bytes", "is_logged", "is_muted", "on_line",
     )  # fmt: skip
 
     def __init__(
@@ -122,7 +122,8 @@ class GuestLog:
         self._name = harmless(name).replace("\n", " ") or "guest"
         self._limit = limit
         self._rate = rate
-        self._allowance = Allowance(rate, stopwatch)
+        self._stopwatch = stopwatch
+        self._allowance: Allowance | None = None  # until the first line
         self._contexts: tuple[tuple[str, str], ...] = ()  # one object while empty
         self._suffix, self._suffix_bytes = "", 0
         self._logger: SafeLogger | None = None
@@ -151,7 +152,8 @@ class GuestLog:
 
     def count_by(self, stopwatch: Callable[[], float]) -> None:
         """Have the rate of lines be one in the seconds of another clock."""
-        self._allowance = Allowance(self._rate, stopwatch)
+        self._stopwatch = stopwatch
+        self._allowance = None
 
     @property
     def logger_name(self) -> str:
@@ -182,7 +184,17 @@ class GuestLog:
         sizes = (len(text) if isinstance(text, str) else text.size for text in texts)
         size = self._suffix_bytes + sum(min(size, self._limit) for size in sizes)
         lines = _lines_of(size)
-        return lines if self._allowance.take(lines) else 0
+        return lines if self._allowed().take(lines) else 0
+
+    def _allowed(self) -> Allowance:
+        """
+        Return the allowance, which is made for the first line.
+
+        Two threads that log it at once may each make one; the first line of one is not counted.
+        """
+        if self._allowance is None:
+            self._allowance = Allowance(self._rate, self._stopwatch)
+        return self._allowance
 
     def write(self, level: int, line: str, admitted: int) -> None:
         """
@@ -195,7 +207,7 @@ class GuestLog:
         text = line.replace("\n", _CONTINUATION)
         written = len(text.encode("utf-8", "surrogatepass")) + self._suffix_bytes
         if (more := _lines_of(written) - admitted) > 0:
-            self._allowance.take_more(more)
+            self._allowed().take_more(more)
         self._put(level, f"{text}{self.context()}")
 
     def say_once(self, topic: str, level: int, text: str) -> None:
@@ -206,7 +218,7 @@ class GuestLog:
 
     def flush(self) -> None:
         """Log the number of lines dropped since the last line, in a line that counts as one."""
-        if dropped := self._allowance.forget_refused():
+        if self._allowance is not None and (dropped := self._allowance.forget_refused()):
             self._allowance.take_more(1)
             text = f"dropped {dropped} lines: the guest exceeds its log rate"
             self._put(logging.WARNING, text)

@@ -44,7 +44,11 @@ class RecordPlace:
 
 
 class Records:
-    """The session records of one guest, by handle index; its control block has their offset."""
+    """
+    The session records of one guest, by handle index, once a session is opened.
+
+    Its control block has their offset and their number, which is zero before.
+    """
 
     __slots__ = (
         "_arena", "_capacity", "_control", "_limit", "_places", "offset", "require", "submits",
@@ -61,10 +65,8 @@ class Records:
         self._control = control
         self.submits = (control + at.SUBMITS) >> 2
         """The index of the number of answered submits in the arena's words."""
-        self._capacity = 2
-        self.offset = arena.allocate(self._capacity * at.RECORD_SIZE)
+        self._capacity = self.offset = 0
         self._places: dict[int, RecordPlace] = {}
-        self._publish()
 
     def open(self, index: int) -> RecordPlace:
         """Return the place of the record for handle index `index`. Raises ColumnsFull."""
@@ -95,20 +97,20 @@ class Records:
     def release(self) -> None:
         """Free the memory of the records. Safe to call twice."""
         capacity, self._capacity = self._capacity, 0
-        if capacity:
-            self._arena.free(self.offset, capacity * at.RECORD_SIZE)
+        self._free(capacity)
 
     def _resize(self, capacity: int) -> None:
         offset = self._arena.allocate(capacity * at.RECORD_SIZE)
         size = self._capacity * at.RECORD_SIZE
         ctypes.memmove(self._arena.base + offset, self._arena.base + self.offset, size)
-        self._arena.free(self.offset, size)
+        self._free(self._capacity)
         self.offset, self._capacity = offset, capacity
         for place in self._places.values():
             place.locate()
-        self._publish()
-
-    def _publish(self) -> None:
         words = self._arena.words
         words[(self._control + at.RECORDS) >> 2] = self.offset
         words[(self._control + at.RECORD_COUNT) >> 2] = self._capacity
+
+    def _free(self, capacity: int) -> None:
+        if capacity:
+            self._arena.free(self.offset, capacity * at.RECORD_SIZE)
