@@ -7,11 +7,15 @@
 #define GAME_FEATURES 100
 #define GAME_BRANCHES 50
 #define GAME_PARTS \
-    {"name": "own", "kind": "grid", "shape": [7, 7, 1], "low": 0, "high": 1}, \
-    {"name": "other", "kind": "grid", "shape": [7, 7, 1], "low": 0, "high": 1}, \
+    {"name": "board", "kind": "grid", "shape": [7, 7, 2], "low": 0, "high": 1}, \
     {"name": "game", "shape": [2]}
+/* The game has all points of its own stones before those of the other's: here they are channels. */
+#define GAME_PLACE(number) ((number) < 98 ? (number) % 2 * 49 + (number) / 2 : (number))
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #define GAME_TERMINATED(copy, agent) ((copy)->has_scores)
+/* Choice 0 passes. A move that the rules of ko and of suicide forbid is not told apart here. */
+#define GAME_MASKED(copy, agent, branch, choice) \
+    ((choice) > 0 && (copy)->env.board_states[(choice) - 1] != 0)
 #include "ocean.h"
 
 static void set_up(CGo *env) {

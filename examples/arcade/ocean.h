@@ -26,6 +26,7 @@
  *   GAME_MASKED       true for a choice that is impossible now: never
  *   GAME_HIDDEN       true for a number of an observation that agents see as 0: none. The guest then
  *                     declares that its rows do not show all, and agents learn with a memory
+ *   GAME_PLACE        the place, in the game's observation, of a number of a row: the same
  *   GAME_ENDS_LATE    defined if a game starts over in the step after its last
  *
  * `configure(count, seed)` makes `count` copies. Most games start over in the step that ends an
@@ -113,6 +114,9 @@ static inline int arcade_rand(void) {
 #else
 #define ARCADE_PARTIAL false
 #define GAME_HIDDEN(number) false
+#endif
+#ifndef GAME_PLACE
+#define GAME_PLACE(number) (number)
 #endif
 
 #ifdef GAME_BRANCHES
@@ -359,9 +363,11 @@ static void arcade_push_all(ArcadeCopy *copy) {
             *agent = (ArcadeAgent){.id = ++arcade_next_id, .is_here = true};
             agent->state = ARK_EPISODE_STATE_INITIAL;
         }
-        for (uint32_t k = i * GAME_FEATURES; k < (i + 1) * GAME_FEATURES; k++) {
-            copy->features[k] =
-                GAME_HIDDEN(k - i * GAME_FEATURES) ? 0.0f : (float)copy->observations[k];
+        const GAME_OBSERVATION *observation = copy->observations + i * GAME_FEATURES;
+        float *features = copy->features + i * GAME_FEATURES;
+        for (uint32_t k = 0; k < GAME_FEATURES; k++) {
+            uint32_t place = GAME_PLACE(k);
+            features[k] = GAME_HIDDEN(place) ? 0.0f : (float)observation[place];
         }
         arcade_push(copy, i, is_reporter);
     }

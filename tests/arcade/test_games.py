@@ -144,3 +144,21 @@ def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
             (decision,) = step.decisions
 
     assert (ends == 0) == (game.stem in ENDLESS)
+
+
+def test_go_masks_points_that_are_taken_and_shows_both_colors_of_a_point_side_by_side():
+    with GuestEnv(built("go"), **ONE) as environment:
+        (decision,) = environment.reset(seed=1).decisions
+        chance, most = np.random.default_rng(2), 0
+        for _ in range(100):
+            taken = decision.observations[:, :98].reshape(-1, 49, 2).sum(-1) > 0
+            is_going = ~decision.ended
+            masked = decision.masks[0] if decision.masks else np.zeros((len(taken), 50), bool)
+            assert masked[is_going][:, 1:].tolist() == taken[is_going].tolist()
+            assert not masked[is_going][:, 0].any()
+            most = max(most, int(taken.sum()))
+            free = np.flatnonzero(~masked[is_going][0])
+            move = np.array([[chance.choice(free)]], np.float32)
+            (decision,) = environment.step(move).decisions
+
+    assert most > 10
