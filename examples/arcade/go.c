@@ -13,9 +13,11 @@
 #define GAME_PLACE(number) ((number) < 98 ? (number) % 2 * 49 + (number) / 2 : (number))
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #define GAME_TERMINATED(copy, agent) ((copy)->has_scores)
-/* Choice 0 passes. A move that the rules of ko and of suicide forbid is not told apart here. */
+/* Choice 0 passes, and the others put a stone on a point. */
 #define GAME_MASKED(copy, agent, branch, choice) \
-    ((choice) > 0 && (copy)->env.board_states[(choice) - 1] != 0)
+    ((choice) > 0 && is_forbidden(&(copy)->env, (choice) - 1))
+struct CGo;
+static int is_forbidden(struct CGo *env, int point);
 #include "ocean.h"
 
 static void set_up(CGo *env) {
@@ -32,4 +34,23 @@ static void set_up(CGo *env) {
     env->reward_player_capture = 0.42122681325442923f;
     env->reward_opponent_capture = -0.3152783593705354f;
     init(env);
+}
+
+/* True for a point that is taken, and for one where a stone would have no liberty and take none. */
+static int is_forbidden(CGo *env, int point) {
+    if (env->board_states[point] != 0) {
+        return true;
+    }
+    for (int i = 0; i < NUM_DIRECTIONS; i++) {
+        int x = point % env->grid_size + DIRECTIONS[i][0];
+        int y = point / env->grid_size + DIRECTIONS[i][1];
+        if (is_valid_position(env, x, y)) {
+            int beside = y * env->grid_size + x, color = env->board_states[beside];
+            int liberties = color == 0 ? 1 : env->groups[find(env->groups, beside)].liberties;
+            if (color == 0 || (color == 1 ? liberties > 1 : liberties == 1)) {
+                return false;
+            }
+        }
+    }
+    return true;
 }

@@ -146,19 +146,23 @@ def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
     assert (ends == 0) == (game.stem in ENDLESS)
 
 
-def test_go_masks_points_that_are_taken_and_shows_both_colors_of_a_point_side_by_side():
+def test_go_masks_what_its_rules_forbid_and_nothing_else():
+    forbidden = np.float32(-0.5393516480382454)  # what such a move is paid with
     with GuestEnv(built("go"), **ONE) as environment:
         (decision,) = environment.reset(seed=1).decisions
-        chance, most = np.random.default_rng(2), 0
-        for _ in range(100):
-            taken = decision.observations[:, :98].reshape(-1, 49, 2).sum(-1) > 0
-            is_going = ~decision.ended
-            masked = decision.masks[0] if decision.masks else np.zeros((len(taken), 50), bool)
-            assert masked[is_going][:, 1:].tolist() == taken[is_going].tolist()
-            assert not masked[is_going][:, 0].any()
-            most = max(most, int(taken.sum()))
-            free = np.flatnonzero(~masked[is_going][0])
-            move = np.array([[chance.choice(free)]], np.float32)
-            (decision,) = environment.step(move).decisions
+        chance, suicides = np.random.default_rng(2), 0
+        for _ in range(1_000):
+            row = int(np.flatnonzero(~decision.ended)[0])
+            taken = decision.observations[row, :98].reshape(49, 2).any(-1)
+            masked = decision.masks[0][row] if decision.masks else np.zeros(50, bool)
+            assert not masked[0]
+            assert masked[1:][taken].all()
+            empty = np.flatnonzero(masked[1:] & ~taken) + 1
+            is_suicide = bool(len(empty) and chance.random() < 0.2)
+            move = chance.choice(empty if is_suicide else np.flatnonzero(~masked))
+            (decision,) = environment.step(np.array([[move]], np.float32)).decisions
+            if not decision.ended.any():
+                assert (decision.rewards[0] == forbidden) == is_suicide
+            suicides += is_suicide
 
-    assert most > 10
+    assert suicides > 10
