@@ -21,7 +21,9 @@ from arkml.trials import (
     TrialParameters,
     TrialState,
 )
-from arkml.trials.wire.datalog_pb2 import DatalogSample, RunTrialDatalogInput
+from arkml.trials.wire.common_pb2 import Action
+from arkml.trials.wire.datalog_pb2 import DatalogSample, RunTrialDatalogInput, SampleInfo
+from arkml.trials.wire.environment_pb2 import ObservationSet
 
 TICKS = 3
 
@@ -111,6 +113,63 @@ async def test_actors_that_were_replaced_have_no_action():
     assert sample.get_action(0).action is None
     assert sample.get_observation(0) is None
     assert LogSample(TrialParameters(None)).state is None
+
+
+@pytest.mark.parametrize(
+    ("sample", "sentence"),
+    [
+        (DatalogSample(actions=[Action()]), "a sample has 1 actions for 2 actors"),
+        (
+            DatalogSample(observations=ObservationSet(actors_map=[0], observations=[b""])),
+            "a sample has 1 observations for 2 actors",
+        ),
+        (
+            DatalogSample(observations=ObservationSet(actors_map=[0, -1], observations=[b""])),
+            "an observation that is not one of its 1",
+        ),
+        (b"\xff", "the server sent bytes that are not a message of the protocol"),
+    ],
+)
+async def test_a_sample_that_is_not_one_of_its_trial_ends_the_log(sample, sentence):
+    read = []
+
+    async def log(session):
+        session.start()
+        async for one in session.all_samples():
+            read.extend([one.state])
+
+    params = parameters("local://", {"ann": ("local://", ""), "bob": ("local://", "")})
+    async with logging_by(log) as (context, _):
+        address = f"127.0.0.1:{context.served_port}"
+        async with grpc.aio.insecure_channel(address) as channel:
+            run = channel.stream_stream("/cogmentAPI.DatalogSP/RunTrialDatalog")
+            call = run(metadata=(("trial-id", "t"),))
+            newer = SampleInfo(state=77)  # of a server that has more states
+            for message in (
+                RunTrialDatalogInput(trial_params=params.raw_params),
+                RunTrialDatalogInput(sample=DatalogSample(info=newer)),
+            ):
+                await call.write(message.SerializeToString())
+            if isinstance(sample, DatalogSample):
+                sample = RunTrialDatalogInput(sample=sample).SerializeToString()
+            await call.write(sample)
+
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert sentence in await call.details()
+    assert read == [TrialState.UNKNOWN]
+
+
+async def test_samples_that_cannot_be_read_are_a_sentence():
+    params = parameters("local://", {"ann": ("local://", "")})
+    with pytest.raises(TrialError, match="a sample has 2 actions for 1 actors"):
+        LogSample(params).deserialize(DatalogSample(actions=[Action()] * 2).SerializeToString())
+    observed = ObservationSet(actors_map=[0], observations=[b"\xff"])
+    raw = DatalogSample(actions=[Action(content=b"\xff")], observations=observed)
+    sample = LogSample.of(params, raw)
+
+    for read in (sample.get_action, sample.get_observation):
+        with pytest.raises(TrialError, match="a sample has 1 bytes that are not a google"):
+            read("ann")
 
 
 async def test_a_datalog_is_sent_parameters_first():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
@@ -26,6 +26,8 @@ _log = SafeLogger(__name__)
 
 MOST_UNREAD: Final = 1_000
 """Maximum number of unread samples; beyond it the trial waits for the implementation."""
+
+M = TypeVar("M", bound=Message)
 
 _SERIALIZATION: Final = 2
 """Number of Cogment's format of serialized samples."""
@@ -82,7 +84,7 @@ class LogSample(Sealed):
         """
         Return the action of an actor, given by index or name; None without actions.
 
-        Raises TrialError for an unknown actor.
+        Raises TrialError for an unknown actor, and for an action that cannot be read.
         """
         index, sample = self._index(actor), self._sample
         if not sample.actions:
@@ -96,14 +98,14 @@ class LogSample(Sealed):
             if index in actors:
                 return RecvAction(index, sent.tick_id, status, 0, None)
         spec = self._params.actors[index].actor_class_spec
-        action = None if spec is None else spec.action_space.FromString(sent.content)
+        action = None if spec is None else _parsed(spec.action_space, sent.content)
         return RecvAction(index, sent.tick_id, ActorStatus.ACTIVE, sent.timestamp, action)
 
     def get_observation(self, actor: int | str) -> RecvObservation | None:
         """
         Return the observation of an actor, given by index or name; None without observations.
 
-        Raises TrialError for an unknown actor.
+        Raises TrialError for an unknown actor, and for an observation that cannot be read.
         """
         index, sample = self._index(actor), self._sample
         if not sample.HasField("observations"):
@@ -111,7 +113,7 @@ class LogSample(Sealed):
         observed = sample.observations
         content = observed.observations[observed.actors_map[index]]
         spec = self._params.actors[index].actor_class_spec
-        observation = None if spec is None else spec.observation_space.FromString(content)
+        observation = None if spec is None else _parsed(spec.observation_space, content)
         return RecvObservation(observed.tick_id, observed.timestamp, observation)
 
     def all_rewards(self) -> Iterator[RecvReward]:
@@ -123,6 +125,17 @@ class LogSample(Sealed):
         return map(RecvMessage.of, self._sample.messages)
 
     def _take(self, sample: DatalogSample) -> None:
+        """Take a sample. Raises TrialError unless it is one of a trial with these parameters."""
+        actors, places = len(self._params.actors), sample.observations.actors_map
+        count = len(sample.observations.observations)
+        if sample.actions and len(sample.actions) != actors:
+            raise TrialError(f"a sample has {len(sample.actions)} actions for {actors} actors")
+        if sample.HasField("observations") and len(places) != actors:
+            raise TrialError(f"a sample has {len(places)} observations for {actors} actors")
+        if any(not 0 <= place < count for place in places):
+            raise TrialError(
+                f"the actors_map of a sample names an observation that is not one of its {count}"
+            )
         self._sample = sample
         if sample.HasField("info"):
             info = sample.info
@@ -137,6 +150,14 @@ class LogSample(Sealed):
         if isinstance(actor, int) and 0 <= actor < len(names):
             return actor
         raise TrialError(f"Invalid actor [{actor}]: the trial has {', '.join(names) or 'none'}")
+
+
+def _parsed(kind: type[M], content: bytes) -> M:
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        name = kind.DESCRIPTOR.full_name
+        raise TrialError(f"a sample has {len(content)} bytes that are not a {name}") from error
 
 
 class DatalogSession(Sealed):
@@ -156,7 +177,7 @@ class DatalogSession(Sealed):
         self.trial_id = trial_id
         self.user_id = user_id
         self.trial_parameters = trial_parameters
-        self._samples: asyncio.Queue[LogSample | None] = asyncio.Queue(MOST_UNREAD)
+        self._samples: asyncio.Queue[LogSample | TrialError | None] = asyncio.Queue(MOST_UNREAD)
         self._is_started = False
 
     def __repr__(self) -> str:
@@ -167,11 +188,17 @@ class DatalogSession(Sealed):
         self._is_started = True
 
     async def all_samples(self) -> AsyncGenerator[LogSample, bool | None]:
-        """Iterate over the samples until the trial has ended, or the iteration is sent False."""
+        """
+        Iterate over the samples until the trial has ended, or the iteration is sent False.
+
+        Raises TrialError after a sample that is not one of the trial, with which the log ends.
+        """
         if not self._is_started:
             _log.warning("Cannot retrieve samples until the datalog session is started.")
             return
         while (sample := await self._samples.get()) is not None:
+            if isinstance(sample, TrialError):
+                raise sample
             is_continued = yield sample
             if is_continued is not None and not is_continued:
                 return
@@ -180,7 +207,14 @@ class DatalogSession(Sealed):
         """Return `all_samples()`; an older name of it."""
         return self.all_samples()
 
-    async def take(self, sample: DatalogSample | None) -> None:
-        """Queue a sample, or None for the end, as soon as there is room for it."""
-        made = None if sample is None else LogSample.of(self.trial_parameters, sample)
+    async def take(self, sample: DatalogSample | TrialError | None) -> None:
+        """Queue a sample, or what ends the log: an error or None, as soon as there is room."""
+        made: LogSample | TrialError | None
+        if isinstance(sample, DatalogSample):
+            try:
+                made = LogSample.of(self.trial_parameters, sample)
+            except TrialError as error:
+                made = error
+        else:
+            made = sample
         await self._samples.put(made)

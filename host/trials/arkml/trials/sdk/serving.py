@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from arkml.base.host_names import authority_of, bare_host
 from arkml.base.release import RELEASE
 from arkml.trials.core.error import TrialError
 from arkml.trials.grpc_aio import new_server
 from arkml.trials.grpc_methods import serve
-from arkml.trials.grpc_streams import QueuedSender, read_all
+from arkml.trials.grpc_streams import UNREADABLE, QueuedSender, read_all
 from arkml.trials.sdk.addresses import ServedEndpoint
 from arkml.trials.sdk.datalog_session import DatalogSession
 from arkml.trials.sdk.implementations import RegisteredImplementations
@@ -130,11 +131,17 @@ class _Datalog(_Service):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
 
         async def feed(session: DatalogSession) -> None:
-            while (message := await context.read()) is not grpc.aio.EOF:
-                await session.take(message.sample)
-            await session.take(None)
+            try:
+                while (message := await context.read()) is not grpc.aio.EOF:
+                    await session.take(message.sample)
+                await session.take(None)
+            except DecodeError as error:
+                await session.take(TrialError(f"the server {UNREADABLE}: {error}"))
 
-        await self._implementations.log_trial(trial_id, user_id, first.trial_params, feed)
+        try:
+            await self._implementations.log_trial(trial_id, user_id, first.trial_params, feed)
+        except TrialError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
 
 async def _run(context: Any, open_stream: Callable[[str, str, Sender[Any]], Receiver[Any]]) -> None:

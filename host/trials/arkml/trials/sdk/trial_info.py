@@ -11,7 +11,7 @@ from arkml.trials.wire import lifecycle_pb2 as lifecycle
 
 
 class TrialState(IntEnum):
-    """The states of a trial, in order."""
+    """The states of a trial, in order. The number of none of them is UNKNOWN."""
 
     UNKNOWN = 0
     INITIALIZING = 1
@@ -19,6 +19,10 @@ class TrialState(IntEnum):
     RUNNING = 3
     TERMINATING = 4
     ENDED = 5
+
+    @classmethod
+    def _missing_(cls, value: object) -> TrialState | None:
+        return cls.UNKNOWN if isinstance(value, int) else None
 
 
 @dataclass(frozen=True, slots=True)
