@@ -32,6 +32,7 @@ from tests.waiting import tasks_left
 
 from arkml.trials import grpc_streams
 from arkml.trials.grpc_streams import QueuedSender, SharedRoom
+from arkml.trials.server import grpc_callers
 from arkml.trials.server.server import Server
 from arkml.trials.server.server_options import TrialLimits, TrialsOptions
 from arkml.trials.wire.actor_pb2 import ActorRunTrialInput
@@ -200,6 +201,20 @@ async def flooded(peer):
         await peer.hear_until("END")
     finally:
         saying.cancel()
+
+
+async def test_a_server_calls_as_many_endpoints_as_its_descriptors_allow(caplog, monkeypatch):
+    monkeypatch.setattr(grpc_callers, "share_for_connections", lambda: 1)
+    async with served(environment=flooded) as (controls, programs):
+        await controls.start(playing(programs, [actor("a0", endpoint=programs.endpoint)]))
+        other = actor("a0", endpoint="grpc://127.0.0.2:9")
+        trial_id = await controls.start(playing(programs, [other]))
+
+        reason = await reason_of(controls, trial_id, caplog)
+        assert reason.startswith(
+            "actor 'a0' was lost: 127.0.0.2:9 is not called: this server calls 1"
+        )
+        assert unclean(caplog) == []
 
 
 A_MIB = r"actor 'a0' was lost: it left \d+ messages of 1\d{6} bytes"

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import grpc
 
+from arkml.base.descriptors import share_for_connections
 from arkml.base.host_names import grpc_proxy_options, proxy_note
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.parameters import TrialEndpoint
@@ -46,18 +47,26 @@ class SharedChannels:
     the next attempt, so a kept channel would ignore a restarted process for minutes. For the same
     reason a new channel does not share a connection with an earlier one, which grpcio may not have
     closed yet.
+
+    There are as many as a port may have connections, since each takes a descriptor.
     """
 
     def __init__(self, limits: TrialLimits) -> None:
         self._options = grpc_options(limits)
+        self._most = share_for_connections()
         self._channels: dict[str, tuple[grpc.aio.Channel, int]] = {}
 
     @contextlib.asynccontextmanager
     async def use(self, endpoint: TrialEndpoint) -> AsyncIterator[grpc.aio.Channel]:
-        """Enter a context with the channel to an endpoint."""
+        """Enter a context with the channel to an endpoint. Raises TrialError for one too many."""
         authority = endpoint.authority
         if authority in self._channels:
             channel, users = self._channels[authority]
+        elif len(self._channels) >= self._most:
+            raise TrialError(
+                f"{authority} is not called: this server calls {self._most} endpoints already, the"
+                " most for its limit of open files (ulimit -n)"
+            )
         else:
             options = [*self._options, *grpc_proxy_options(authority), _OWN_CONNECTION]
             channel, users = insecure_channel(authority, options), 0
@@ -190,13 +199,15 @@ class GrpcCallers:
         farewell: float,
     ) -> None:
         """Transfer the messages of one stream, and report its end to the receiver."""
-        reason = "did not end its stream"
+        reason = _noted(endpoint, "did not end its stream")
         try:
             async with self._channels.use(endpoint) as channel:
                 call = method(channel)(metadata=metadata)
-                reason = await _converse(call, receiver, sender, farewell)
+                reason = _noted(endpoint, await _converse(call, receiver, sender, farewell))
+        except TrialError as error:
+            reason = str(error)
         finally:
-            receiver.lose(_noted(endpoint, reason))
+            receiver.lose(reason)
             sender.drop()
 
 
