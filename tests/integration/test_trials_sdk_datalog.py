@@ -6,7 +6,6 @@ import contextlib
 import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
-from tests.generated_stubs import datalog_pb2_grpc
 from tests.trials_sdk_parts import SETTINGS, parameters
 from tests.waiting import PATIENCE
 
@@ -172,16 +171,18 @@ async def test_samples_that_cannot_be_read_are_a_sentence():
             read("ann")
 
 
-async def test_a_datalog_is_sent_parameters_first():
+@pytest.mark.parametrize("first", [DatalogSample(info=SampleInfo()), None])
+async def test_a_datalog_is_sent_parameters_first(first):
     async def log(session):
         session.start()
 
     async with logging_by(log) as (context, _):
         address = f"127.0.0.1:{context.served_port}"
         async with grpc.aio.insecure_channel(address) as channel:
-            stub = datalog_pb2_grpc.DatalogSPStub(channel)
-            call = stub.RunTrialDatalog(metadata=(("trial-id", "t"),))
-            await call.write(RunTrialDatalogInput(sample=DatalogSample()))
+            run = channel.stream_stream("/cogmentAPI.DatalogSP/RunTrialDatalog")
+            call = run(metadata=(("trial-id", "t"),))
+            message = first and RunTrialDatalogInput(sample=first).SerializeToString()
+            await call.write(message or b"\xff")
 
             assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert "is sent the parameters of its trial first" in await call.details()

@@ -8,6 +8,7 @@ from tests import generated_stubs
 
 from arkml.trials.grpc_aio import insecure_channel, new_server
 from arkml.trials.grpc_methods import serve, stub
+from arkml.trials.server.server import Server
 from arkml.trials.wire import lifecycle_pb2
 from arkml.trials.wire.common_pb2 import VersionInfo, VersionRequest
 from arkml.trials.wire.lifecycle_pb2 import TrialListRequest
@@ -61,3 +62,16 @@ async def test_a_method_that_a_servicer_does_not_have_is_not_implemented():
 
     assert answer.versions[0].version == "2"
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("method", ["Version", "WatchTrials"])
+async def test_a_request_that_is_none_is_refused_and_no_error_of_the_server(method, caplog):
+    async with Server() as server:
+        port, _ = await server.listen("127.0.0.1", 0)
+        async with insecure_channel(f"127.0.0.1:{port}", []) as channel:
+            call = channel.unary_stream(f"/cogmentAPI.TrialLifecycleSP/{method}")(b"\xff")
+            code, details = await call.code(), await call.details()
+
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert details.startswith("not the request: ")
+    assert caplog.records == []

@@ -125,7 +125,10 @@ class _Datalog(_Service):
         """Receive the samples of a trial."""
         user_id = dict(context.invocation_metadata()).get("user-id", "")
         trial_id = await _trial_id(context)
-        first = await context.read()
+        try:
+            first = await context.read()
+        except DecodeError:
+            first = grpc.aio.EOF
         if first is grpc.aio.EOF or not first.HasField("trial_params"):
             text = "a datalog is sent the parameters of its trial first"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
