@@ -48,11 +48,12 @@ def cast(call: Call) -> list[Tensor]:
 
 
 def dropout(call: Call) -> list[Tensor]:
-    """Size Dropout outside of training: input 0 and a mask of its shape."""
+    """
+    Size Dropout outside of training: input 0 and a mask of its shape, of its type before opset 10.
+    """
     tensor = call.input(0)
-    return [Tensor(tensor.kind, tensor.shape), Tensor(ElementType.BOOL, tensor.shape)][
-        : call.outputs
-    ]
+    mask = ElementType.BOOL if call.version >= 10 else tensor.kind
+    return [Tensor(tensor.kind, tensor.shape), Tensor(mask, tensor.shape)][: call.outputs]
 
 
 def floats_only(call: Call) -> None:
