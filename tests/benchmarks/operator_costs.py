@@ -94,6 +94,13 @@ def looked_up():
     for sizes, axis in (((MANY,), 1), ((1 << 17, 2), 2), ((2, 1 << 17), 1), ((64, 64, 64), 2)):
         yield case("CumSum", *sizes, weights=[weight(axis, np.int64)], name=f"{axis} of {sizes}")
     yield case("IsNaN", MANY, after=cast)
+    for sizes in ((512, 512), (1 << 15, 2, 4)):
+        yield case("Trilu", *sizes, weights=[weight(0, np.int64)], name=f"of {sizes}")
+    for steps, features, hidden in ((64, 8, 8), (1, 256, 256), (16, 64, 64), (256, 1, 1)):
+        sizes = ((1, hidden, features), (1, hidden, hidden))
+        weights = [np.full(each, 0.1, np.float32) for each in sizes]
+        name = f"{steps} steps of {features} and {hidden}"
+        yield case("RNN", 64, features, weights=weights, rows=steps, hidden_size=hidden, name=name)
 
 
 def large_nodes():

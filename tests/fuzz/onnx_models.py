@@ -203,13 +203,16 @@ def _arrangement(graph: _Graph, name: str, shape: Shape) -> None:
 def _selection(graph: _Graph, name: str, shape: Shape) -> None:
     axis = graph.pick([1, -1, 0, 2])
     rank = len(shape)
-    match graph.pick(["pad", "cumsum", "top", "one hot", "elements"]):
+    match graph.pick(["pad", "cumsum", "triangle", "top", "one hot", "elements"]):
         case "pad":
             sizes = [graph.pick([0, 0, 1, 2, graph.largest]) for _ in range(2 * rank)]
             mode = graph.pick(["constant", "reflect", "edge"])
             graph.add("Pad", [name, graph.integers(*sizes)], shape, mode=mode)
         case "cumsum":
             graph.add("CumSum", [name, graph.integers(axis)], shape)
+        case "triangle":
+            diagonal = graph.integers(graph.pick([0, 1, -1, graph.largest]))
+            graph.add("Trilu", [name, diagonal], shape, upper=graph.pick([0, 1]))
         case "top":
             count = graph.integers(graph.pick([1, 2, graph.largest]))
             graph.add("TopK", [name, count], shape, 2, axis=axis)

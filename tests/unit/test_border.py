@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.unit import policy_models as build
@@ -269,11 +270,11 @@ def recurrent(
     operator, layers, batch, *, hidden=3, names=("h_in", "h_out"), width=4, is_reshaped=False
 ):
     """
-    Layers of an LSTM or GRU with the batch behind the layers, as torch exports them.
+    Layers of an LSTM, GRU or RNN with the batch behind the layers, as torch exports them.
 
     `is_reshaped` as by its newer exporter, with a Reshape to a shape that holds the batch.
     """
-    gates = 4 if operator == "LSTM" else 3
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
     states = ["h", "c"] if operator == "LSTM" else ["h"]
     nodes = [build.node("Unsqueeze", "obs zero", "x0")]
     weights = [integers("zero", 0), integers("split", *[1] * layers)]
@@ -314,8 +315,6 @@ def recurrent(
 
 def played(data, features):
     """The actions that onnxruntime gives row by row for steps of agents: [steps, n, hidden]."""
-    import onnxruntime
-
     session = onnxruntime.InferenceSession(data)
     rest = [meta for meta in session.get_inputs() if meta.name != "obs"]
     answers = np.zeros((*features.shape[:2], 3), np.float32)
@@ -330,7 +329,7 @@ def played(data, features):
 
 @pytest.mark.parametrize("batch", [1, "N"])
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 def test_states_whose_batch_is_behind_the_layers_are_kept(operator, layers, batch):
     data = recurrent(operator, layers, batch)
     features = RANDOM.standard_normal((4, 5, 4)).astype(np.float32)
@@ -343,7 +342,7 @@ def test_states_whose_batch_is_behind_the_layers_are_kept(operator, layers, batc
 
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 def test_a_fixed_batch_behind_the_steps_of_a_reshape_is_opened(operator, layers, batch):
     data = recurrent(operator, layers, batch, is_reshaped=True)
     features = RANDOM.standard_normal((4, 5, 4)).astype(np.float32)
@@ -355,7 +354,7 @@ def test_a_fixed_batch_behind_the_steps_of_a_reshape_is_opened(operator, layers,
     assert loaded(data).block is None
 
 
-@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 def test_states_without_names_are_found_by_the_operator_that_has_them(operator):
     data = recurrent(operator, 2, 1, names=("onnx::h_1", "onnx::h_7"))
     features = RANDOM.standard_normal((3, 5, 4)).astype(np.float32)
@@ -366,10 +365,40 @@ def test_states_without_names_are_found_by_the_operator_that_has_them(operator):
     )
 
 
+@pytest.mark.parametrize(("operator", "gates"), [("GRU", 3), ("RNN", 1)])
+def test_states_of_one_shape_without_names_are_told_apart_by_their_operators(operator, gates):
+    random = np.random.default_rng(9)
+    nodes = [build.node("Unsqueeze", "obs zero", "x0")]
+    weights = [integers("zero", 0), integers("one", 1)]
+    for layer, state, after in ((0, "onnx::4", "42"), (1, "onnx::5", "31")):
+        weights += [
+            build.weight(f"{kind}{layer}", random.standard_normal((1, gates * 3, 3)))
+            for kind in "WR"
+        ]
+        given = [f"x{layer}", f"W{layer}", f"R{layer}", "", "", state]
+        nodes.append(helper.make_node(operator, given, [f"y{layer}", after], hidden_size=3))
+        nodes.append(build.node("Squeeze", f"y{layer} one", f"x{layer + 1}"))
+    nodes.append(build.node("Squeeze", "x2 zero", "actions"))
+    inputs = [build.port(name, 1, "N", 3) for name in ("onnx::4", "onnx::5")]
+    outputs = [build.port(name, 1, "N", 3) for name in ("31", "42")]  # the other way round
+    data = build.model(
+        nodes, [build.port("obs", "N", 3), *inputs], [build.port("actions", "N", 3), *outputs],
+        weights,
+    )  # fmt: skip
+    policy = build.load(data, 3, 3)
+    session = onnxruntime.InferenceSession(data)
+    states = {name: np.zeros((1, 5, 3), np.float32) for name in ("onnx::4", "onnx::5")}
+    for rows in RANDOM.standard_normal((4, 5, 3)).astype(np.float32):
+        expected, second, first = session.run(None, {"obs": rows, **states})
+        states = {"onnx::4": first, "onnx::5": second}
+
+        assert np.allclose(build.acted(policy, rows), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("layers", "batch", "width"), [(2, 2, 4), (3, 3, 4), (2, 4, 2), (1, 4, 1), (4, 2, 2), (2, 2, 2)]
 )
-@pytest.mark.parametrize("operator", ["LSTM", "GRU"])
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 def test_a_fixed_batch_is_told_from_layers_and_features(operator, layers, batch, width):
     data = recurrent(operator, layers, batch, width=width)
     features = RANDOM.standard_normal((4, 5, width)).astype(np.float32)

@@ -382,6 +382,27 @@ MOVING = {
             ("Einsum", "flat flat -> moved", {"equation": "bi,ci->bi"}),
         ],
     ),
+    **{
+        f"{operator} over the rows": between_rows(
+            [
+                (operator, "obs w r -> steps", {"hidden_size": 3}),
+                ("Squeeze", "steps one -> moved", {}),
+            ],
+            [
+                build.weight("w", numbers(gates * 3, 3).reshape(1, gates * 3, 3)),
+                build.weight("r", numbers(gates * 3, 3).reshape(1, gates * 3, 3)),
+                *integers(one=[1]),
+            ],
+        )
+        for operator, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1))
+    },
+    "triangle of rows": between_rows(
+        [
+            ("Transpose", "obs -> columns", {"perm": [1, 2, 0]}),
+            ("Trilu", "columns -> half", {}),
+            ("Transpose", "half -> moved", {"perm": [2, 0, 1]}),
+        ],
+    ),
     "their number": between_rows(
         [
             ("Shape", "obs -> sizes", {"end": 1}),
@@ -416,6 +437,7 @@ STAYING = {
         ],
         integers(two=[2, 1, 1], apart=[2, -1, 2, 3], axis=[0]),
     ),
+    "triangle of features": between_rows([("Trilu", "obs -> moved", {"upper": 0})]),
     "features from the last on": between_rows(
         [("Slice", "obs last first axis back -> moved", {})],
         integers(last=[-1], first=[-(1 << 40)], axis=[1], back=[-1]),

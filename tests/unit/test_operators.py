@@ -30,6 +30,7 @@ def integers(name, *values, dtype=np.int64):
 
 WEIGHTS = [
     build.weight("w", np.random.default_rng(6).standard_normal((6, 4))),
+    build.weight("square", np.random.default_rng(7).standard_normal((6, 6))),
     build.weight("half", 0.5),
     build.weight("off_on", [0.0, 1.0]),
     numpy_helper.from_array(np.array(4, np.int64), "four"),
@@ -98,6 +99,10 @@ CASES = {
     "einsum of one": [node("Einsum", "obs", equation="bi->b")],
     "cumsum": [node("CumSum", "obs one")],
     "cumsum, back": [node("CumSum", "obs one", reverse=1, exclusive=1)],
+    "trilu": [node("Unsqueeze", "obs last", "u"), node("Add", "u square", "s"),
+              node("Trilu", "s", "t"), node("Flatten", "t")],
+    "trilu, lower": [node("Unsqueeze", "obs last", "u"), node("Add", "u square", "s"),
+                     node("Trilu", "s one", "t", upper=0), node("Flatten", "t")],
     "one hot": [*CHOSEN, node("OneHot", "i four off_on")],
     "one hot, first": [*CHOSEN, node("OneHot", "i four off_on", axis=1)],
     "topk": [node("TopK", "obs two", "actions places")],
@@ -161,6 +166,9 @@ REFUSED = {
     "einsum of other sizes": ([node("Einsum", "obs w", equation="bj,ij->bi")], "has the sizes"),
     "einsum of three": ([node("Einsum", "obs obs obs", equation="bi,bi,bi->b")], "3 tensors"),
     "cumsum of another axis": ([node("CumSum", "obs four")], "axis 4"),
+    "trilu of a run": ([node("Cast", "obs", "i", to=INT64), node("Trilu", "w i")], "at run time"),
+    "trilu of 2^40": ([node("Trilu", "obs many")], "the diagonal 1099511627776"),
+    "trilu of a list": ([node("Trilu", "off_on")], r"Trilu on FLOAT of shape \[2\]"),
     "gather of more": ([node("Shape", "w", "s"), node("Expand", "three s", "i"),
                         node("GatherElements", "obs i", axis=1)], r"indices \[6, 4\] of \["),
     "gather at floats": ([node("GatherElements", "obs obs")], "indices of FLOAT"),

@@ -114,7 +114,7 @@ def _block(
 
 def _recurrent(vetted: Vetted) -> set[int]:
     """Return the rows of a model's recurrent operators, which have them behind their steps."""
-    nodes = [node for node in vetted.model.graph.node if node.op_type in ("LSTM", "GRU")]
+    nodes = [node for node in vetted.model.graph.node if node.op_type in ("LSTM", "GRU", "RNN")]
     return {vetted.tensors[node.input[0]].shape[1] for node in nodes}
 
 

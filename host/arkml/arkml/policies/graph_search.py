@@ -9,7 +9,7 @@ from arkml.policies.border import inputs_of, outputs_of
 if TYPE_CHECKING:
     import onnx
 
-_RECURRENT = {"LSTM": ((5, 1), (6, 2)), "GRU": ((5, 1),)}
+_RECURRENT = {"LSTM": ((5, 1), (6, 2)), "GRU": ((5, 1),), "RNN": ((5, 1),)}
 """The inputs of operators that are states, each with the output that is the next one."""
 
 _PASSING = frozenset(

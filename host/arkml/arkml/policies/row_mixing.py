@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnx
 
 _WINDOWS = frozenset(["Conv", "MaxPool", "AveragePool", "InstanceNormalization"])
-_RECURRENT = frozenset(["LSTM", "GRU"])
+_RECURRENT = frozenset(["LSTM", "GRU", "RNN"])
 _BY_AXIS = {
     "Softmax": -1,
     "LogSoftmax": -1,
@@ -123,6 +123,8 @@ def _reads_along_rows(call: Call) -> bool:
         return rows >= 2
     if call.op in _RECURRENT:
         return rows == 0
+    if call.op == "Trilu":
+        return rows >= rank - 2
     if call.op == "CumSum":
         return checked_axis(call.known(1)[0], rank) == rows
     if call.op == "Slice":  # it takes all rows of an open batch, but from the last one on

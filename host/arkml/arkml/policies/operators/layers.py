@@ -171,7 +171,7 @@ def multinomial(call: Call) -> list[Tensor]:
 
 def recurrent(call: Call) -> list[Tensor]:
     """
-    Size LSTM or GRU over input 0, [steps, batch, features], in one direction or both.
+    Size LSTM, GRU or RNN over input 0, [steps, batch, features], in one direction or both.
 
     Inputs 1 and 2 are the weights of features, [directions, gates * hidden, features], and of the
     recurrent state, [directions, gates * hidden, hidden]; 3 to 7 are optional: biases, lengths, two
@@ -181,7 +181,7 @@ def recurrent(call: Call) -> list[Tensor]:
     """
     tensor, weights, recurrence = call.input(0), call.input(1), call.input(2)
     floats_only_first(call)
-    gates = 4 if call.op == "LSTM" else 3
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[call.op]
     hidden = call.integer("hidden_size", 0)
     if len(tensor.shape) != 3 or hidden < 1 or call.integer("layout", 0) != 0:
         raise ModelRejected(f"hidden size {hidden} over a shape {list(tensor.shape)}")

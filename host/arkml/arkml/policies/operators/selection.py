@@ -13,6 +13,7 @@ from arkml.policies.operators.call import (
 )
 
 _NUMBERS = frozenset({ElementType.FLOAT, ElementType.DOUBLE, ElementType.INT32, ElementType.INT64})
+_TRIANGLES = FLOATS | {ElementType.INT64, ElementType.BOOL}
 _MAX_DEPTH = 1 << 20
 
 
@@ -55,6 +56,17 @@ def cumulative_sum(call: Call) -> list[Tensor]:
     size = tensor.shape[checked_axis(axis, len(tensor.shape))]
     rows = max((each for each in tensor.shape if grows(each)), default=1)
     call.steps += size * (1 if grows(size) else rows)
+    return [Tensor(tensor.kind, tensor.shape)]
+
+
+def triangle(call: Call) -> list[Tensor]:
+    """Size Trilu of the last two axes of input 0, from the diagonal in input 1 on: its shape."""
+    tensor = call.input(0)
+    if tensor.kind not in _TRIANGLES or len(tensor.shape) < 2:
+        raise ModelRejected(f"Trilu on {tensor.kind.name} of shape {list(tensor.shape)}")
+    diagonal = 0 if call.optional(1) is None else _one_known(call, 1)
+    if abs(diagonal) > max(tensor.shape[-2:]):
+        raise ModelRejected(f"the diagonal {diagonal} of a shape {list(tensor.shape)}")
     return [Tensor(tensor.kind, tensor.shape)]
 
 
