@@ -89,10 +89,11 @@ class Modules(dict[str, object]):
         return made
 
 
-_no_counts = partial(defaultdict, int)  # a Counter takes longer, and each guest has two
+# A Counter takes longer to be made, and each guest has two.
+_no_counts: partial[defaultdict[Any, int]] = partial(defaultdict, int)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # to make a frozen one takes three times as long
 class Handlers:
     """
     The handlers of a guest's imports.

@@ -80,7 +80,6 @@ class GuestState:
 
     Attributes:
         handles: Sessions and futures.
-        brains: Objects of ml-inference-v0, which also count toward the limit of `handles`.
         snapshots: Limits the bytes of models in use.
         brain_memory: Limits the bytes of the observations and results of brains.
         vectors: Limits the bytes of vectors that calls leave.
@@ -97,10 +96,10 @@ class GuestState:
     """
 
     __slots__ = (
-        "_declared", "_spec", "account", "as_saved", "background", "brain_memory", "brains",
-        "changes", "clock", "futures", "handles", "hives", "input", "keys", "library", "limits",
-        "log", "name", "non_finite_actions", "panic", "pending_polls", "requests", "revision",
-        "sessions", "snapshots", "stopwatch", "vectors", "worker_module",
+        "_brains", "_declared", "_room", "_spec", "account", "as_saved", "background",
+        "brain_memory", "changes", "clock", "futures", "handles", "hives", "input", "keys",
+        "library", "limits", "log", "name", "non_finite_actions", "panic", "pending_polls",
+        "requests", "revision", "sessions", "snapshots", "stopwatch", "vectors", "worker_module",
     )  # fmt: skip
 
     def __init__(
@@ -134,11 +133,9 @@ class GuestState:
             stopwatch=stopwatch,
             revision=revision,
         )
-        room = HandleRoom(limits.handles)
+        self._room = room = HandleRoom(limits.handles)
         self.handles: HandleTable[Any] = HandleTable("handles", limit=room, revision=revision)
-        self.brains: HandleTable[Any] = HandleTable(
-            "ml-inference handles", limit=room, layout=U32_LAYOUT, revision=revision
-        )
+        self._brains: HandleTable[Any] | None = None
 
         def require(size: int) -> None:
             account.require_bytes(size)  # which is given its limit later
@@ -159,6 +156,18 @@ class GuestState:
         self.input = b""
         self.panic: str | None = None
         self.as_saved: tuple[int, object] | None = None
+
+    @property
+    def brains(self) -> HandleTable[Any]:
+        """Objects of ml-inference-v0, which also count toward the limit of `handles`."""
+        if self._brains is None:  # most guests have none
+            self._brains = HandleTable(
+                "ml-inference handles",
+                limit=self._room,
+                layout=U32_LAYOUT,
+                revision=self.revision,
+            )
+        return self._brains
 
     @property
     def declared(self) -> DeclaredBranches:
