@@ -34,6 +34,7 @@ SETTINGS = Settings(FEATURES, ACTIONS, hidden=16, batch_size=BATCH, tau=0.02, ga
 SCALING = Scaling(
     np.array([0.5, -1.0, 2.0], np.float32), np.array([2.0, 0.5, 1.0], np.float32), 3.0
 )
+UPDATE = jax.jit(update)
 
 
 def batch(seed):
@@ -142,7 +143,7 @@ def test_the_loss_of_the_critics_and_its_gradient_are_those_of_numpy():
 
 def test_the_loss_of_the_actor_and_its_gradient_are_those_of_numpy():
     made, (rows, noise) = state(), batch(2)
-    (loss, _), gradients = jax.value_and_grad(actor_loss_of, has_aux=True)(
+    (loss, _), gradients = jax.jit(jax.value_and_grad(actor_loss_of, has_aux=True))(
         made.actor, made.critics, rows.features, noise.here, np.float32(0.3)
     )
     actor, critics = doubled(made.actor), doubled(made.critics)
@@ -154,7 +155,7 @@ def test_the_loss_of_the_actor_and_its_gradient_are_those_of_numpy():
 
 def test_an_update_scales_features_and_rewards_and_bootstraps_with_the_discounts():
     made, (rows, noise) = state(), batch(4)
-    _, losses, _ = update(made, rows, noise, rates_of(SETTINGS, SCALING))
+    _, losses, _ = UPDATE(made, rows, noise, rates_of(SETTINGS, SCALING))
     here = np.clip((rows.features - SCALING.mean) * SCALING.inverse, -10, 10)
     following = np.clip((rows.following - SCALING.mean) * SCALING.inverse, -10, 10)
     next_actions, log_prob = sample_64(doubled(made.actor), following, noise.following)
@@ -171,15 +172,15 @@ def test_scaled_rewards_are_bounded():
     scaling = replace(SCALING, reward_bound=0.5)
     wide = rows._replace(rewards=1e30 * np.sign(rows.rewards))
     bounded = rows._replace(rewards=0.5 * SCALING.reward * np.sign(rows.rewards))
-    _, losses, _ = update(made, wide, noise, rates_of(SETTINGS, scaling))
-    _, expected, _ = update(made, bounded, noise, rates_of(SETTINGS, SCALING))
+    _, losses, _ = UPDATE(made, wide, noise, rates_of(SETTINGS, scaling))
+    _, expected, _ = UPDATE(made, bounded, noise, rates_of(SETTINGS, SCALING))
 
     assert float(losses.critics) == pytest.approx(float(expected.critics), rel=1e-5)
 
 
 def test_targets_follow_at_tau():
     made, (rows, noise) = state(), batch(5)
-    after, *_ = update(made, rows, noise, rates_of(SETTINGS, SCALING))
+    after, *_ = UPDATE(made, rows, noise, rates_of(SETTINGS, SCALING))
 
     for old, new, critic in zip(made.targets, after.targets, after.critics, strict=True):
         np.testing.assert_allclose(
@@ -197,7 +198,7 @@ def test_figures_are_those_of_the_last_batch_and_of_the_gradients_of_all_updates
     for rows in drawn:
         pair = jax.random.normal(jax.random.fold_in(key, made.n_opts), (2, BATCH, ACTIONS))
         before = made.critic_moments.first
-        made, losses, seen = update(made, rows, Noise(*pair), rates)
+        made, losses, seen = UPDATE(made, rows, Noise(*pair), rates)
         gradients = jax.tree.map(
             lambda a, b: (b - 0.9 * a) / 0.1, before, made.critic_moments.first
         )
@@ -307,9 +308,8 @@ def test_ten_updates_are_those_of_stable_baselines3(alpha, monkeypatch):
     )
     theirs.train(10, BATCH)
     rates = rates_of(settings, Scaling.identity(FEATURES))
-    compiled = jax.jit(update)
     for rows, pair in drawn:
-        made, losses, _ = compiled(made, rows, pair, rates)
+        made, losses, _ = UPDATE(made, rows, pair, rates)
     *body, (weight, bias) = made.actor
 
     for module, layer in zip(linear(actor.latent_pi), body, strict=True):
@@ -329,9 +329,9 @@ def test_ten_updates_are_those_of_stable_baselines3(alpha, monkeypatch):
 def test_a_temperature_without_effect_stays_within_its_bounds(target, bound):
     settings = Settings(FEATURES, ACTIONS, batch_size=BATCH, learning_rate_init=0.1)
     rates = rates_of(settings, Scaling.identity(FEATURES))._replace(target_entropy=target)
-    made, compiled = state(), jax.jit(update)
+    made = state()
     for seed in range(200):
-        made, losses, _ = compiled(made, *batch(seed), rates)
+        made, losses, _ = UPDATE(made, *batch(seed), rates)
 
     assert float(made.log_alpha) == bound
     assert np.isfinite(losses.critics)
