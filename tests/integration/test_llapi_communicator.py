@@ -71,6 +71,17 @@ def test_a_second_caller_is_turned_away(line, player):
     assert first.result().header.status == 400
 
 
+def test_bytes_that_are_no_message_are_refused_and_no_error_of_the_trainer(line, caplog):
+    with grpc.insecure_channel(f"localhost:{line.port}") as channel:
+        exchange = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+        with pytest.raises(grpc.RpcError) as caught:
+            exchange(b"\xff", wait_for_ready=True)
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details().startswith("not a message: ")
+    assert caplog.records == []
+
+
 def test_a_caller_that_goes_away_makes_room_for_the_next(line, player):
     first = player.future(HELLO, wait_for_ready=True)
     line._next(None)

@@ -11,6 +11,7 @@ import time
 from concurrent.futures import CancelledError, Future
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from arkml.base.grpc_ports import port_options
 from arkml.envs.llapi.communicator import Communicator, PollCallback
@@ -18,9 +19,6 @@ from arkml.envs.llapi.communicator_objects.header_pb2 import HeaderProto
 from arkml.envs.llapi.communicator_objects.unity_input_pb2 import UnityInputProto
 from arkml.envs.llapi.communicator_objects.unity_message_pb2 import UnityMessageProto
 from arkml.envs.llapi.communicator_objects.unity_output_pb2 import UnityOutputProto
-from arkml.envs.llapi.communicator_objects.unity_to_external_pb2_grpc import (
-    add_UnityToExternalProtoServicer_to_server,
-)
 from arkml.envs.llapi.exception import (
     UnityEnvironmentException,
     UnityTimeOutException,
@@ -29,6 +27,7 @@ from arkml.envs.llapi.exception import (
 from arkml.envs.llapi.handshake import PLAYER_BYTES, TRAINER_BYTES
 from arkml.envs.llapi.player_threads import DaemonThreads
 
+_SERVICE = "communicator_objects.UnityToExternalProto"
 _GO_ON = 200
 _STOP = 400
 _GOODBYE = 2.0  # seconds that a player has to take the last answer
@@ -98,8 +97,11 @@ class UnityToExternalServicerImplementation:
         self._answer: Future[UnityMessageProto] | None = None  # answer to the latest call
 
     def Exchange(  # noqa: N802 - the name on the wire
-        self, request: UnityMessageProto, context: grpc.ServicerContext
+        self, request: UnityMessageProto | DecodeError, context: grpc.ServicerContext
     ) -> UnityMessageProto:
+        if isinstance(request, DecodeError):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a message: {request}")
+        assert isinstance(request, UnityMessageProto)  # abort raises
         call = _Call(request)
         with self._one:
             is_free = self._answer is None or self._answer.done()
@@ -142,9 +144,13 @@ class RpcCommunicator(Communicator):
         self._server = grpc.server(
             self._threads, options=[*port_options(), *_OPTIONS], maximum_concurrent_rpcs=_CALLS
         )
-        add_UnityToExternalProtoServicer_to_server(  # type: ignore[no-untyped-call]  # generated
-            self.unity_to_external, self._server
+        exchange = grpc.unary_unary_rpc_method_handler(
+            self.unity_to_external.Exchange,
+            request_deserializer=_message,
+            response_serializer=UnityMessageProto.SerializeToString,
         )
+        handler = grpc.method_handlers_generic_handler(_SERVICE, {"Exchange": exchange})
+        self._server.add_generic_rpc_handlers((handler,))
         try:
             for address in addresses:
                 self._server.add_insecure_port(f"{address}:{self.port}")
@@ -222,6 +228,14 @@ class RpcCommunicator(Communicator):
             "\t If you're running on a headless server without graphics support, turn off display "
             "by either passing --no-graphics option or build your Unity executable as server build."
         )
+
+
+def _message(content: bytes) -> UnityMessageProto | DecodeError:
+    """Return a message, or why it is none: gRPC would log a traceback of an error."""
+    try:
+        return UnityMessageProto.FromString(content)
+    except DecodeError as error:
+        return error
 
 
 def _addresses(listen: str, port: int, worker_id: int) -> list[str]:
