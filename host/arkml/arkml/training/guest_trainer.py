@@ -240,7 +240,7 @@ def train(
         NotTrainable: The hive cannot train the guest.
         HiveError: The checkpoint cannot be read, or the hive failed before there was a policy.
         Unavailable: The hive was not available before there was a policy.
-        NotFound: There is no policy to keep.
+        NotFound: The guest cannot start a training, or there is no policy to keep.
         GuestError: The guest failed before there was a policy.
         TrainingFailed: The training failed after it had a policy; the error has the result.
 
