@@ -9,8 +9,10 @@ import pytest
 from arkml.errors import ColumnsFull
 from arkml.limits import MIB, Limits
 from arkml.runtime.columns.arena import PAGE, Arena, block_bytes
+from arkml.runtime.columns.records import Records
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.shared_engine import shared_engine
+from arkml.runtime.shim import control_block as at
 
 
 @pytest.fixture
@@ -114,3 +116,22 @@ def test_regions_that_are_given_back_make_room_for_other_spares(make_arena):
 
     assert columns._slabs == {}
     assert columns._spare == 0
+
+
+def test_records_take_memory_from_the_first_session_on(make_arena):
+    arena = make_arena()
+    control = arena.allocate(at.CONTROL_SIZE)
+    words, where, count = arena.words, (control + at.RECORDS) >> 2, (control + at.RECORD_COUNT) >> 2
+    top, records = arena._top, Records(arena, control, MIB)
+
+    assert (arena._top, words[where], words[count]) == (top, 0, 0)
+    first = records.open(0)
+    words[first.word(at.HANDLE)] = 7
+    assert (words[where], words[count]) == (records.offset, 1)
+    records.open(2)
+    assert (words[where], words[count]) == (records.offset, 4)
+    assert words[first.word(at.HANDLE)] == 7  # moved along
+
+    records.release()
+    records.release()
+    assert arena.allocate(at.CONTROL_SIZE) == records.offset  # four records, free again
