@@ -1,6 +1,9 @@
 """The blocks of column memory, as the buddy system has them."""
 
+import linecache
 import random
+import sys
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -54,6 +57,72 @@ def test_blocks_in_use_do_not_overlap_and_begin_with_zeros(make_arena):
     assert arena._warm == sum(warm) > 0
     for (offset, size), (following, _) in pairwise(places):
         assert offset + block_bytes(size) <= following
+
+
+class CutOff(Exception):
+    """What a signal handler raises."""
+
+
+@contextmanager
+def cut_off(line):
+    """Raise CutOff at the line of column memory with that number from now on, as a handler may."""
+    left = line
+
+    def trace(frame, event, _):
+        nonlocal left
+        if "runtime/columns/" not in frame.f_code.co_filename:
+            return None
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
+        if event == "line" and not text.startswith("with "):  # where no handler runs
+            left -= 1
+            if left == 0:
+                raise CutOff
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    except CutOff:
+        pass
+    finally:
+        sys.settrace(before)
+
+
+def require_apart(arena, used):
+    """Assert that blocks in use overlap neither each other, nor free ones, nor the top."""
+    blocks = [*used.items(), *((o, s) for s, free in arena._free.items() for o in free)]
+    blocks += [(offset, size) for size, offset, _ in arena._returned]
+    places = [(offset, offset + block_bytes(size)) for offset, size in sorted(blocks)]
+    for (_, end), (start, _) in pairwise([*places, (arena._top, arena._top)]):
+        assert end <= start
+
+
+def test_blocks_do_not_overlap_wherever_a_signal_handler_cut_their_making_off(make_arena):
+    arena, chance, used = make_arena(), random.Random(5), {}
+    for number in range(3_000):
+        if used and chance.random() < 0.5:
+            offset = chance.choice(sorted(used))
+            arena.free(offset, used.pop(offset))
+        size, offset = chance.choice([64, 100, 512, 1_000, 5_000]), None
+        with cut_off(number % 60):
+            offset = arena.allocate(size)
+        if offset is not None:
+            used[offset] = size
+        require_apart(arena, used)
+
+
+def test_records_are_freed_once_wherever_a_signal_handler_cut_their_growth_off(make_arena):
+    arena = make_arena()
+    control = arena.allocate(at.CONTROL_SIZE)
+    for line in range(1, 90):
+        records = Records(arena, control, MIB)
+        records.open(0)
+        with cut_off(line):
+            records.open(7)
+        records.release()
+
+        require_apart(arena, {control: at.CONTROL_SIZE})
 
 
 def test_small_blocks_that_were_freed_become_a_large_one(make_arena):

@@ -29,7 +29,8 @@ class Arena:
 
     Freed blocks are joined with free neighbors, and split when they are reused. The memory grows as
     needed and never moves, so addresses and views stay valid until their block is freed; it is
-    unmapped with its last view. Offset 0 is never allocated.
+    unmapped with its last view. Offset 0 is never allocated. A signal handler that raises may leave
+    blocks that nobody has, but never one that two have.
 
     `base` is its address. `bytes`, `words` and `numbers` are memoryviews of the whole memory as
     uint8, uint32 and uint64; `word_array` is a uint32 array over it.
@@ -136,7 +137,7 @@ class Arena:
 
         It is split from a larger one if necessary.
         """
-        fitting = [each for each in self._free if each >= size]
+        fitting = [each for each, blocks in self._free.items() if each >= size and blocks]
         if not fitting:
             return None
         larger = min(fitting)
@@ -155,11 +156,12 @@ class Arena:
             if not found:
                 return
             (size,) = found
-            self._top -= size
-            if self._take_free(size, self._top) and (
-                size < mmap.PAGESIZE or not self._discard(size, self._top)
+            offset = self._top - size
+            if self._take_free(size, offset) and (
+                size < mmap.PAGESIZE or not self._discard(size, offset)
             ):
-                ctypes.memset(self.base + self._top, 0, size)
+                ctypes.memset(self.base + offset, 0, size)
+            self._top = offset
 
     def _extend(self, size: int) -> int:
         offset = -(-self._top // size) * size
@@ -175,9 +177,10 @@ class Arena:
                 raise ColumnsFull(f"the system has no {end} bytes for column memory") from None
             self._size += pages * PAGE
         while self._top < offset:  # what is left before the aligned block
-            gap = self._top & -self._top
-            self._add_free(gap, self._top, False)
+            start = self._top
+            gap = start & -start
             self._top += gap
+            self._add_free(gap, start, False)
         self._top = end
         return offset
 

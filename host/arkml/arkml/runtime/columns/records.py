@@ -97,20 +97,20 @@ class Records:
     def release(self) -> None:
         """Free the memory of the records. Safe to call twice."""
         capacity, self._capacity = self._capacity, 0
-        self._free(capacity)
+        self._free(self.offset, capacity)
 
     def _resize(self, capacity: int) -> None:
         offset = self._arena.allocate(capacity * at.RECORD_SIZE)
-        size = self._capacity * at.RECORD_SIZE
-        ctypes.memmove(self._arena.base + offset, self._arena.base + self.offset, size)
-        self._free(self._capacity)
+        former, count = self.offset, self._capacity
+        ctypes.memmove(self._arena.base + offset, self._arena.base + former, count * at.RECORD_SIZE)
         self.offset, self._capacity = offset, capacity
+        words = self._arena.words
+        words[(self._control + at.RECORDS) >> 2] = offset
+        words[(self._control + at.RECORD_COUNT) >> 2] = capacity
         for place in self._places.values():
             place.locate()
-        words = self._arena.words
-        words[(self._control + at.RECORDS) >> 2] = self.offset
-        words[(self._control + at.RECORD_COUNT) >> 2] = self._capacity
+        self._free(former, count)  # last: nothing names it any more, whatever a handler cuts off
 
-    def _free(self, capacity: int) -> None:
+    def _free(self, offset: int, capacity: int) -> None:
         if capacity:
-            self._arena.free(self.offset, capacity * at.RECORD_SIZE)
+            self._arena.free(offset, capacity * at.RECORD_SIZE)
