@@ -93,6 +93,7 @@ def test_a_training_without_traces_has_no_folder(tmp_path):
 TABLES = module(
     '(type $calls (func)) (table (export "t") 1 (ref null $calls))',
     function("ark_applet_update", "(table.set (i32.const 0) (ref.null $calls))"),
+    uses=("ark-ml-v1.ml__start_training",),
 )
 
 

@@ -13,7 +13,7 @@ from arkml.limits import Limits
 from arkml.runs.request_line import RequestLine
 from arkml.sessions import results
 from arkml.sessions.guest_run import mapped, settled
-from arkml.sessions.pending_requests import REQUEST_BYTES
+from arkml.sessions.pending_requests import REQUEST_BYTES, PendingRequests
 from arkml.sessions.services import Services
 from arkml.sessions.session_table import TrainingStart
 from arkml.sessions.state import FreeWork
@@ -125,10 +125,10 @@ def test_what_a_signal_handler_raises_as_a_request_is_settled_is_no_fault_of_it(
 
 
 def test_what_a_signal_handler_raises_before_a_request_is_settled_is_not_dropped(
-    guest, alarm, caplog
+    guest, alarm, caplog, monkeypatch
 ):
     guest.hive.answers = lambda *_: settled(value=True)
-    guest.services.requests.end = alarm
+    monkeypatch.setattr(PendingRequests, "end", alarm)
     with pytest.raises(Alarm):
         guest.v1.can_connect_to_hive("", 0)
 
