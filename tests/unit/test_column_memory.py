@@ -13,6 +13,7 @@ from arkml.errors import ColumnsFull
 from arkml.limits import MIB, Limits
 from arkml.runtime.columns.arena import PAGE, Arena, block_bytes
 from arkml.runtime.columns.records import Records
+from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.shared_engine import shared_engine
 from arkml.runtime.shim import control_block as at
@@ -123,6 +124,28 @@ def test_records_are_freed_once_wherever_a_signal_handler_cut_their_growth_off(m
         records.release()
 
         require_apart(arena, {control: at.CONTROL_SIZE})
+
+
+@pytest.mark.parametrize("work", ["growth", "end"])
+def test_a_queue_is_freed_once_wherever_a_signal_handler_cut_off(make_arena, work):
+    arena = make_arena()
+    control = arena.allocate(at.CONTROL_SIZE)
+    for line in range(1, 500):
+        columns, records = Columns(arena, Limits(), siblings=2), Records(arena, control, MIB)
+        region = Region(columns, records.open(0), Shape(3, 1, training=False, rows=1), line)
+        region.grow(1, 1_000)
+        with cut_off(line if work == "growth" else 0):
+            region.grow(200, 9_000)
+        with cut_off(line if work == "end" else 0):
+            region.close()
+        region.close()
+        records.release()
+
+        require_apart(arena, {control: at.CONTROL_SIZE})
+        arena.allocate(64)  # which takes back what was freed
+        require_apart(arena, {control: at.CONTROL_SIZE})
+        for slab in [slab for slabs in columns._slabs.values() for slab in slabs]:
+            assert len(set(slab.free)) == len(slab.free)
 
 
 def test_small_blocks_that_were_freed_become_a_large_one(make_arena):

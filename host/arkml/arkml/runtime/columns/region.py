@@ -78,8 +78,8 @@ class Region:
     """
 
     __slots__ = (
-        "_cached", "_columns", "_list", "_metadata", "_record", "_released", "_words", "keys",
-        "number", "slab",
+        "_cached", "_columns", "_is_given", "_list", "_metadata", "_record", "_released", "_words",
+        "keys", "number", "slab",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +101,7 @@ class Region:
         except ColumnsFull:
             record.charge(-shape.region_bytes())
             raise
+        self._is_given = False
         self.keys = np.uint64(key)
         self._cached: Batch | None = None
         self._metadata = (0, 0)
@@ -268,8 +269,8 @@ class Region:
             if source is not None:
                 slab.view(field, start, start + len(source))[:] = source
         number, self.number, self.slab = self.number, number, slab
-        self._columns.give(old, number)
         self._place()
+        self._columns.give(old, number)  # last: nothing names it any more
 
     def save(self) -> SavedRows | None:
         """Return a copy of the rows that wait for a submit, or None."""
@@ -311,17 +312,23 @@ class Region:
             self._words[self._record.word(field)] = value
 
     def close(self) -> None:
-        """Free the region and its record; the shim no longer accepts the handle."""
+        """
+        Free the region and its record; the shim no longer accepts the handle.
+
+        What a signal handler cuts off may be closed again: nothing is freed twice.
+        """
         record = self._record
         self._free_list()
         self._columns.arena.numbers[record.word(at.HANDLE) // 2] = 0
         for field in range(at.KIND, at.RECORD_SIZE, 4):
             self._words[record.word(field)] = 0
-        if self._metadata[1]:
-            self._columns.arena.free(*self._metadata)
-        record.charge(-self.slab.shape.region_bytes() - self._metadata[1])
-        self._metadata = (0, 0)
-        self._columns.give(self.slab, self.number)
+        (offset, size), self._metadata = self._metadata, (0, 0)
+        if size:
+            self._columns.arena.free(offset, size)
+        if not self._is_given:
+            self._is_given = True
+            self._columns.give(self.slab, self.number)
+            record.charge(-self.slab.shape.region_bytes() - size)
         record.release()
         self._released()
 
@@ -351,9 +358,9 @@ class Region:
     def _free_list(self) -> None:
         if self._list is not None:
             self._words[self._record.word(at.LIST)] = 0
-            self._list.free()
-            self._record.charge(-self._list.size)
-            self._list = None
+            rows, self._list = self._list, None
+            rows.free()
+            self._record.charge(-rows.size)
 
     def _grow_metadata(self, size: int) -> None:
         arena, record = self._columns.arena, self._record
@@ -368,7 +375,8 @@ class Region:
         if old_size:
             used = self._words[record.word(at.METADATA_USED)]
             ctypes.memmove(arena.base + offset, arena.base + old, used)
-            arena.free(old, old_size)
         self._metadata = (offset, size)
         self._words[record.word(at.METADATA)] = offset
         self._words[record.word(at.METADATA_CAPACITY)] = size
+        if old_size:
+            arena.free(old, old_size)
