@@ -389,3 +389,11 @@ def test_an_address_of_another_state_is_asked_for_again(fleet, whole, refused):
     fleet.guests[1].write_memory(64, np.float32(7).tobytes())
 
     assert fleet.read("state", np.float32)[1] == 7
+
+
+def test_a_fleet_keeps_little_of_the_choices_of_guests_that_it_was_read_for(way):  # noqa: ARG001
+    with Host() as host, host.fleet(PLAYER, 9) as fleet:
+        for bits in range(1, 512):
+            fleet.read("state", np.float32, only=[at for at in range(9) if bits >> at & 1])
+
+        assert len(fleet._memory._located) <= 64

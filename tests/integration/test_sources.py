@@ -176,6 +176,15 @@ def test_numbers_of_any_length_are_refused_in_a_sentence(host):
             arkml.Limits(rows=number)
 
 
+@pytest.mark.parametrize("text", ["1", b"1", bytearray(b"1"), np.str_("nan")])
+def test_a_text_is_no_number(host, text):
+    fleet = host.fleet(b'(module (func (export "f") (param f32)))', 2)
+
+    for call in (fleet.call, fleet.guests[0].call):
+        with pytest.raises(UsageError, match="does not fit an f32"):
+            call("f", text)
+
+
 HUGE = 10**5_000  # with more digits than Python writes
 
 

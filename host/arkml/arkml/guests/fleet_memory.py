@@ -82,6 +82,8 @@ class FleetMemory:
             if guest not in known and calls_of(guest).instance.refusal() is None
         ]
         if not indices:
+            if len(self._located) >= _MOST_PLANS:
+                self._located.clear()
             self._located.add((name, target.only))
         return indices
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import struct
 from collections.abc import Sequence
@@ -245,7 +246,7 @@ def _number(kind: str, value: Number) -> Number:
     """
     bits = _BITS.get(kind)
     if bits is None:
-        return float(value)
+        return math.ldexp(value, 0)  # float would read texts, too
     whole = operator.index(value)  # type: ignore[arg-type]  # a float is a TypeError, which is meant
     if not -(1 << bits - 1) <= whole < 1 << bits:
         raise ValueError(value)
