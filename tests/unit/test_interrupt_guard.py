@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from arkml.runtime import interrupts
 from arkml.runtime.interrupts import InterruptGuard
 
 
@@ -42,3 +43,25 @@ def test_a_block_on_another_thread_puts_nothing_off():
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(armed).result() == 0
+
+
+def test_tasks_of_other_threads_may_come_while_one_looks_whether_one_runs(monkeypatch):
+    guard, tasks = InterruptGuard(), []
+
+    async def task():
+        """Stand for a call in progress."""
+
+    def add(_=None):
+        """Add a task, as another thread does between two steps of this one."""
+        tasks.append(task())
+        guard.tasks[tasks[-1]] = None
+        return False
+
+    monkeypatch.setattr(interrupts, "is_running", add)
+    add(), add()
+    guard.armed = 1
+    guard.forget_lost()
+    for one in tasks:
+        one.close()
+
+    assert (guard.armed, len(tasks)) == (0, 4)

@@ -753,7 +753,8 @@ class Instance(Unique):
 
     def _count(self) -> Statistics:
         words, control = self.words, self.control
-        errors = {code.name: count for code, count in self._handlers.errors.items()}
+        counted = self._handlers.errors.copy()  # in one step: a call may count more meanwhile
+        errors = {code.name: count for code, count in counted.items()}
         statistics = Statistics(
             non_finite_features=self.non_finite_features,
             non_finite_actions=self.services.non_finite_actions,

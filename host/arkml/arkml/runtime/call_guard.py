@@ -125,7 +125,7 @@ class CallGuard:
         """Note that the call in progress belongs to a coroutine, between whose turns others run."""
         self._task = task
         if (coroutine := task()) is not None:
-            GUARD.tasks.add(coroutine)
+            GUARD.tasks[coroutine] = None
 
     def cancel(self) -> None:
         """Make the call in progress raise GuestCancelled at its next yield, from any thread."""

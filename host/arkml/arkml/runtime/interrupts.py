@@ -39,8 +39,8 @@ class InterruptGuard:
     def __init__(self) -> None:
         self.armed = 0
         self.requested = False
-        self.tasks: weakref.WeakSet[Task] = weakref.WeakSet()
-        """Coroutines of calls that are in progress while other tasks run."""
+        self.tasks: weakref.WeakKeyDictionary[Task, None] = weakref.WeakKeyDictionary()
+        """Coroutines of calls that are in progress while other tasks run, as keys."""
         self._before: Any = None
         self._users = 0
 
@@ -74,8 +74,14 @@ class InterruptGuard:
 
     def forget_lost(self) -> None:
         """Set `armed` to 0 if no section is in progress. For the main thread."""
-        if not (runs_below(sys._getframe(1)) or any(map(is_running, self.tasks))):  # noqa: SLF001
+        if not (runs_below(sys._getframe(1)) or self._runs_task()):  # noqa: SLF001
             self.armed = 0
+
+    def _runs_task(self) -> bool:
+        """Return True if the code of a task is running; other threads may add tasks meanwhile."""
+        return any(
+            (task := known()) is not None and is_running(task) for known in self.tasks.keyrefs()
+        )
 
     def disarm(self) -> None:
         """Leave a section that must not be interrupted; raise a delayed KeyboardInterrupt."""
@@ -88,7 +94,7 @@ class InterruptGuard:
         """Handle SIGINT, or another signal that interrupts a call."""
         if put_off(number, frame):
             return
-        if self.armed and not (_in_package(frame) or any(map(is_running, self.tasks))):
+        if self.armed and not (_in_package(frame) or self._runs_task()):
             self.armed = 0
         if self.armed and not _in_embedders_code(frame):
             self.requested = True
