@@ -84,9 +84,8 @@ class Process(subprocess.Popen):
         if preexec_fn or shell:
             raise ValueError("a fork takes no such option: start an ordinary process")
         p2cread, _, _, c2pwrite, _, errwrite = pipes
-        files = dict(enumerate((p2cread, c2pwrite, errwrite)))
-        files = {own: own if fd < 0 else fd for own, fd in files.items()}
-        files |= {fd: fd for fd in pass_fds}
+        streams = enumerate((p2cread, c2pwrite, errwrite))
+        files = {own: own if fd < 0 else fd for own, fd in streams} | {fd: fd for fd in pass_fds}
         try:
             self.pid = _fork(args[1:], files, env, cwd=cwd, session=start_new_session)
         finally:

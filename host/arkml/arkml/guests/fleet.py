@@ -98,8 +98,8 @@ class Fleet(Sealed, Unique, Closing):
     ) -> None:
         labels = {guest: label for label, guest in enumerate(guests)}
         self._members = _Members(tuple(guests), labels, Statistics(), Usage(), {})
-        self._coming: dict[int, weakref.ref[Guest]] = {}  # by label: made, and no member yet
-        """The numbers of guests that are being initialized, and join the fleet afterwards."""
+        self._coming: dict[int, weakref.ref[Guest]] = {}
+        """Guests that are being initialized, and join afterwards, by the numbers in their names."""
         self._module = guests[0].module
         self.name: str = self._module.name
         self._limits = self._module.limits
@@ -665,10 +665,9 @@ class Fleet(Sealed, Unique, Closing):
             end_trials([former for former in formers if former is not None])
             with self._changing():
                 self._require_there(formers)
-                pairs = list(zip(formers, added, strict=True))
+                pairs = zip(formers, added, strict=True)
                 self._change(
                     {former: guest for former, guest in pairs if former is not None},
-                    [guest for former, guest in pairs if former is None],
                     dict(zip(added, labels, strict=True)),
                 )
         except BaseException:
@@ -716,13 +715,13 @@ class Fleet(Sealed, Unique, Closing):
     def _change(
         self,
         leaving: Mapping[Guest, Guest | None],
-        more: Sequence[Guest] = (),
-        labels: Mapping[Guest, int] | None = None,
+        coming: Mapping[Guest, int] | None = None,
     ) -> None:
         """
-        Put the successors of the guests `leaving` in their places, add `more`, free `leaving`.
+        Put the successors of the guests `leaving` in their places, and free `leaving`.
 
-        `labels` has the numbers in the names of the successors and of `more`.
+        `coming` has the numbers in the names of all new guests: those who succeed none are added at
+        the end.
 
         If a signal handler raises, all of the change is made or none of it. A guest that left by
         then, and is not freed yet, is freed when its last reference is dropped.
@@ -736,8 +735,10 @@ class Fleet(Sealed, Unique, Closing):
             self._parts.told.discard(calls)
             self._parts.shares.forget(calls.place)
         stay = [leaving.get(guest, guest) for guest in before.guests]
+        coming, successors = coming or {}, set(leaving.values())
+        more = (guest for guest in coming if guest not in successors)
         guests = (*(guest for guest in stay if guest is not None), *more)
-        labels = {**before.labels, **(labels or {})}
+        labels = {**before.labels, **coming}
         # One assignment, so that a signal handler that raises finds the old or the new members.
         self._members = _Members(
             guests,

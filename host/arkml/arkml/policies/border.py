@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.errors import ModelRejected
 from arkml.policies.operators.call import ROWS, ElementType, Tensor, grows
+from arkml.policies.operators.layers import GATES
 from arkml.policies.ports import Port
 from arkml.policies.rewriting import replace_items
 
@@ -114,7 +115,7 @@ def _block(
 
 def _recurrent(vetted: Vetted) -> set[int]:
     """Return the rows of a model's recurrent operators, which have them behind their steps."""
-    nodes = [node for node in vetted.model.graph.node if node.op_type in ("LSTM", "GRU", "RNN")]
+    nodes = [node for node in vetted.model.graph.node if node.op_type in GATES]
     return {vetted.tensors[node.input[0]].shape[1] for node in nodes}
 
 

@@ -10,6 +10,7 @@ from arkml.errors import ModelRejected
 from arkml.policies.operators.arrangement import slice_arguments
 from arkml.policies.operators.call import ROWS, Call, Tensor, checked_axis, grows
 from arkml.policies.operators.contraction import terms_of
+from arkml.policies.operators.layers import GATES
 from arkml.policies.vetting import Vetted, opset, title
 from arkml.policies.weights import attributes
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import onnx
 
 _WINDOWS = frozenset(["Conv", "MaxPool", "AveragePool", "InstanceNormalization"])
-_RECURRENT = frozenset(["LSTM", "GRU", "RNN"])
 _BY_AXIS = {
     "Softmax": -1,
     "LogSoftmax": -1,
@@ -121,7 +121,7 @@ def _reads_along_rows(call: Call) -> bool:
     rank = len(tensor.shape)
     if call.op in _WINDOWS:
         return rows >= 2
-    if call.op in _RECURRENT:
+    if call.op in GATES:
         return rows == 0
     if call.op == "Trilu":
         return rows >= rank - 2

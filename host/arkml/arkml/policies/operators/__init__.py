@@ -49,7 +49,7 @@ RULES: dict[str, Rule] = {
     "Gemm": layers.gemm,
     "MatMul": layers.matmul,
     "Einsum": contraction.einsum,
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), layers.recurrent),
+    **dict.fromkeys(layers.GATES, layers.recurrent),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), layers.normalization),
     "LayerNormalization": layers.layer_normalization,
     **dict.fromkeys(costs.REDUCTIONS, layers.reduce),

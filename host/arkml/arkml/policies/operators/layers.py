@@ -15,6 +15,9 @@ from arkml.policies.operators.call import (
 )
 from arkml.policies.operators.elementwise import floats_only
 
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+"""The gates of each recurrent operator."""
+
 
 def gemm(call: Call) -> list[Tensor]:
     """
@@ -181,7 +184,7 @@ def recurrent(call: Call) -> list[Tensor]:
     """
     tensor, weights, recurrence = call.input(0), call.input(1), call.input(2)
     floats_only_first(call)
-    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[call.op]
+    gates = GATES[call.op]
     hidden = call.integer("hidden_size", 0)
     if len(tensor.shape) != 3 or hidden < 1 or call.integer("layout", 0) != 0:
         raise ModelRejected(f"hidden size {hidden} over a shape {list(tensor.shape)}")
