@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 DEMO := $(if $(wildcard $(READY)),$(VENV),.venv-demo)
 SITE := $(VENV)/.site
 NATIVE := host/arkml/native/arkml_native.c host/arkml/hatch_build.py
-# A worker for each processor and one more (tests/conftest.py); each runs whole files.
+# A worker for each processor and three more (tests/conftest.py); each runs whole files.
 SIDE_BY_SIDE := -n logical --dist loadfile --no-loadscope-reorder
 SOURCES := $(addprefix tests/unit/,test_architecture.py test_documents.py)
 SPELLED := docs examples fixtures host tests tools $(wildcard *.md)

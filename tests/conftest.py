@@ -69,8 +69,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers():
-    """Return two workers more than there are processors: many tests wait for processes."""
-    return (yield) + 2
+    """Return three workers more than there are processors: many tests wait for processes."""
+    return (yield) + 3
 
 
 @pytest.hookimpl(wrapper=True)
@@ -128,7 +128,6 @@ def pytest_collection_finish():
 
     Those of what came later are seldom: they look through all that JAX has compiled.
     """
-    gc.collect()
     gc.freeze()
     youngest, young, _ = gc.get_threshold()
     gc.set_threshold(youngest, young, 100)

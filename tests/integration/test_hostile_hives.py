@@ -53,7 +53,7 @@ async def answering(parts, pause=0.0):
         await asyncio.gather(*serving, return_exceptions=True)
 
 
-BOMB = gzip.compress(bytes(64 * MIB))
+BOMB = gzip.compress(bytes(16 * MIB))
 PACKED = {
     "gzip": BOMB,
     "gzip, gzip": gzip.compress(BOMB),
