@@ -6,6 +6,7 @@ import logging
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 
@@ -42,6 +43,7 @@ from arkml.errors import (
 from arkml.guests.guest import calls_of
 from arkml.limits import Limits
 from arkml.runtime import native
+from arkml.runtime.memory import GuestMemory
 from arkml.testing import FakeGame
 
 TYPES = ("i32", "i64", "f32", "f64")
@@ -236,6 +238,36 @@ def test_memory_is_read_and_written_by_unsigned_addresses(make_host):
         kept[0].read(32, 5)
     with pytest.raises(InvalidArguments, match="until that returns"):
         kept[0].write(32, b"x")
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_call_returns_when_no_thread_uses_its_memory(make_host, monkeypatch, many):
+    begun, returned, seen = threading.Event(), threading.Event(), []
+
+    def slow(memory, pointer, data):
+        begun.set()
+        seen.append(returned.wait(0.05))  # for as long as it takes the call to return
+
+    def lend(memory):
+        threads.append(threading.Thread(target=memory.write, args=(0, b"text")))
+        threads[0].start()
+        begun.wait()
+
+    def one(memory: Memory):
+        lend(memory)
+
+    @game_function(many=True)
+    def several(callers: CallingGuests):
+        lend(callers[0].memory)
+
+    threads = []
+    monkeypatch.setattr(GuestMemory, "write", slow)
+    guest = make_host(imports={("env", "f"): several if many else one}).load(passing("f"))
+    guest.call("go")
+    returned.set()
+    threads[0].join()
+
+    assert seen == [False]
 
 
 @pytest.mark.parametrize(("pointer", "size"), [(-16, 32), (65530, 7), (0, 65537), (-1, 1)])

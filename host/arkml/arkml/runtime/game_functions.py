@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import struct
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -120,7 +121,8 @@ class Memory:
         game's function is over, and TooManyBytes over `Limits.snapshot_bytes`.
         """
         address, count = address_of(pointer), size_of(size)
-        return self._open().read(address, count)
+        with self._time.using:
+            return self._open().read(address, count)
 
     def read_c_string(self, pointer: SupportsIndex) -> bytes:
         """
@@ -129,12 +131,15 @@ class Memory:
         Raises InvalidArguments as `read` does, and where the memory ends before a NUL, and
         TextTooLong over `Limits.text_bytes`.
         """
-        return self._open().c_string(address_of(pointer))
+        address = address_of(pointer)
+        with self._time.using:
+            return self._open().c_string(address)
 
     def write(self, pointer: SupportsIndex, data: BytesLike) -> None:
         """Write bytes. Raises InvalidArguments as `read` does, in which case none is written."""
         address, content = address_of(pointer), bytes_of(data)
-        self._open().write(address, content)
+        with self._time.using:
+            self._open().write(address, content)
 
     def _open(self) -> GuestMemory:
         if self._time.is_over:
@@ -189,12 +194,18 @@ class CallingGuests(Sequence[CallingGuest]):
 
 
 class _Time:
-    """The time of one call, after which its memories are closed."""
+    """The time of one call, which its memories are used in: it ends when none is in use."""
 
-    __slots__ = ("is_over",)
+    __slots__ = ("is_over", "using")
 
     def __init__(self) -> None:
         self.is_over = False
+        self.using = threading.RLock()  # a function may give a memory to a thread
+
+    def end(self) -> None:
+        """Close the memories, after what other threads have begun to read or write."""
+        with self.using:
+            self.is_over = True
 
 
 Each: TypeAlias = Callable[[int], tuple[str, GuestMemory, int]]
@@ -264,7 +275,7 @@ class BoundFunction:
             raise self.failure(name, error) from error
         finally:
             if time is not None:
-                time.is_over = True
+                time.end()
 
     def arguments(self, words: memoryview, at: int) -> tuple[int | float, ...]:
         """Return the arguments of a call, at byte `at` of `words`, where `answer` finds them."""
@@ -295,7 +306,7 @@ class BoundFunction:
             for column, kind, each in zip(columns, self._results, values, strict=True):
                 column[:] = self._column(kind, each, len(indices))
         finally:
-            time.is_over = True
+            time.end()
         return columns
 
     def failure(self, guest: str, error: Exception) -> GameFunctionFailed:
