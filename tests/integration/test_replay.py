@@ -2,6 +2,7 @@
 
 # ruff: noqa: ARG001  `library` is a way of rounds
 import re
+import tracemalloc
 import zlib
 from contextlib import suppress
 
@@ -586,6 +587,38 @@ def scrambled(events, seed):
     place = int(random.integers(len(event)))
     strange = [0, 1, 7, 9, 255, 1 << 31, (1 << 32) - 1, 1 << 40, b"", b"x" * 9, "open", None, []]
     event[place] = strange[random.integers(len(strange))]
+
+
+def test_a_small_file_of_many_large_states_takes_the_memory_of_one(recorded):
+    def large(start):
+        start[1] = [4 << 20, 4_096, b"\1" * 1_024, bytes(4 << 20)]
+
+    changed(recorded, large, BlockKind.START)
+    _, start, stop = next(each for each in blocks(recorded) if each[0] == BlockKind.START)
+    content = recorded.read_bytes()
+    recorded.write_bytes(content[:stop] + content[start:stop] * 9 + content[stop:])
+    tracemalloc.start()
+    try:
+        assert len(read_trace(recorded).segments) == 10
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 4 * (4 << 20)
+
+
+@pytest.mark.parametrize(("name", "most"), [("_MOST_EVENTS", 30), ("_MOST_OF_EVENTS", 500)])
+def test_the_events_of_a_segment_are_bounded_together(recorded, monkeypatch, name, most):
+    monkeypatch.setattr(trace_files, name, most)
+    (segment,) = read_trace(recorded).segments
+    assert len(segment.events()) == 23
+    _, start, stop = next(each for each in blocks(recorded) if each[0] == BlockKind.EVENTS)
+    content = recorded.read_bytes()
+    recorded.write_bytes(content[:stop] + content[start:stop] + content[stop:])
+
+    (segment,) = read_trace(recorded).segments
+    with pytest.raises(TraceRefused, match="a block"):
+        segment.events()
 
 
 def test_a_later_version_is_refused(recorded):

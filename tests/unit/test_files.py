@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tracemalloc
 from functools import partial
 from pathlib import Path
 
@@ -104,6 +105,19 @@ def test_a_file_is_read_up_to_a_limit(tmp_path, size):
     assert read_file(tmp_path / "file", most=100) == bytes(size)
     with pytest.raises(OSError, match="it has more than 98 bytes"):
         read_file(Path("/dev/zero"), most=98)
+
+
+def test_reading_takes_the_memory_of_the_file_and_not_of_its_limit(tmp_path):
+    path = tmp_path / "small.bin"
+    path.write_bytes(b"small")
+    tracemalloc.start()
+    try:
+        assert read_file(path, most=1 << 32) == read_plain(path) == b"small"
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 4 << 20
 
 
 def test_what_is_not_plain_has_a_limit_of_its_own(tmp_path, monkeypatch):

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from arkml.base.files import lock_file, read_file
 from arkml.base.loggers import SafeLogger
@@ -36,7 +37,8 @@ _VERSION = 1
 _BLOCK = struct.Struct("<BII")  # kind, size, checksum
 _LEVEL = 1  # of compression: memories are large, and mostly zeros
 _MOST_FILE = 4 * GIB
-_MOST_HEAD, _MOST_EVENTS, _MOST_STATE = 16 * MIB, 256 * MIB, 4 * GIB
+_MOST_HEAD, _MOST_STATE = 16 * MIB, 4 * GIB
+_MOST_OF_EVENTS, _MOST_EVENTS = 1 * GIB, 1 << 24  # bytes of a segment, unpacked, and their number
 _KEPT = 0.75  # of the limit, that a file is shortened to
 _MOST_WAITING = 64 * MIB  # bytes of one file, above which a slow disk costs a gap
 
@@ -220,19 +222,39 @@ def _checksum(kind: int, data: bytes) -> int:
 
 
 class TraceSegment:
-    """One segment of a trace, which is unpacked when it is asked for."""
+    """
+    One segment of a trace, which is unpacked when it is asked for: a small file may hold many.
 
-    def __init__(self, start: Start) -> None:
-        self.start = start
+    Attributes:
+        frame: The number of frames before it.
+
+    """
+
+    def __init__(self, start: bytes) -> None:
+        """Take the block of its state. Raises TraceRefused."""
+        self._start = start
         self._packed: list[bytes] = []
+        self.frame = self.start.frame
+
+    @property
+    def start(self) -> Start:
+        """The state at its beginning."""
+        return _decoded(self._start, Start, _MOST_STATE)[0]
 
     def add(self, packed: bytes) -> None:
         """Add a block of events."""
         self._packed.append(packed)
 
     def events(self) -> list[Event]:
-        """Return its events. Raises TraceRefused."""
-        return [event for packed in self._packed for event in _events(packed)]
+        """Return its events. Raises TraceRefused, also for too many."""
+        events: list[Event] = []
+        room = _MOST_OF_EVENTS
+        for packed in self._packed:
+            most = Meta(max_length=_MOST_EVENTS - len(events))
+            more, size = _decoded(packed, Annotated[list[Event], most], room)
+            events += more
+            room -= size
+        return events
 
 
 class TraceContents(NamedTuple):
@@ -278,13 +300,13 @@ def read_trace(source: str | os.PathLike[str] | BytesLike) -> TraceContents:
         try:
             kind, packed = next(blocks)
             if head is None:
-                head = _decoded(packed, Head, _MOST_HEAD)
+                head, _ = _decoded(packed, Head, _MOST_HEAD)
             elif kind == BlockKind.START:
-                segments.append(TraceSegment(_decoded(packed, Start, _MOST_STATE)))
+                segments.append(TraceSegment(packed))
             elif kind == BlockKind.EVENTS and segments:
                 segments[-1].add(packed)
             elif kind == BlockKind.END:
-                end = _decoded(packed, End, _MOST_HEAD).reason
+                end = _decoded(packed, End, _MOST_HEAD)[0].reason
         except StopIteration:
             break
         except TraceRefused as error:
@@ -322,18 +344,13 @@ def _blocks(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
         at += _BLOCK.size + size
 
 
-def _events(packed: bytes) -> list[Event]:
-    events: list[Event] = _decoded(packed, list[Event], _MOST_EVENTS)
-    return events
-
-
-def _decoded(packed: bytes, kind: Any, most: int) -> Any:
-    """Unpack the contents of a block. Raises TraceRefused."""
+def _decoded(packed: bytes, kind: Any, most: int) -> tuple[Any, int]:
+    """Unpack the contents of a block, and return their bytes, too. Raises TraceRefused."""
     unzip = zlib.decompressobj()
     try:
-        content = unzip.decompress(packed, most)
+        content = unzip.decompress(packed, most) if most else b""
         if not unzip.eof:
             raise TraceRefused(f"a block is cut, or unpacks to more than {most:,} bytes")
-        return msgspec.msgpack.decode(content, type=kind)
+        return msgspec.msgpack.decode(content, type=kind), len(content)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise TraceRefused(f"a block cannot be unpacked: {error}") from error

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from arkml.base.short_reprs import short_repr
 from arkml.errors import (
     AbiError,
+    ArkmlError,
     EntryPointMissing,
     GuestError,
     ReplayDiffers,
-    StateRefused,
     TraceRefused,
     UsageError,
 )
@@ -235,7 +235,7 @@ class Player:
             instance.let_grow()
             for queue in start.queues:
                 self._fill(queue)
-        except (ValueError, AbiError, StateRefused) as error:
+        except (ValueError, ArkmlError) as error:
             raise TraceRefused(f"the trace has a state that cannot be: {error}") from error
 
     def compare(self, start: Start) -> None:

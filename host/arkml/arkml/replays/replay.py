@@ -170,7 +170,7 @@ class Replay(Sealed, Unique, Closing):
     @property
     def first(self) -> int:
         """The number of the first frame that can be played."""
-        return self._contents.segments[0].start.frame + 1
+        return self._contents.segments[0].frame + 1
 
     @property
     def last(self) -> int:
@@ -178,7 +178,7 @@ class Replay(Sealed, Unique, Closing):
         if self._last is None:
             segment = self._contents.segments[-1]
             frames = (each.frame for each in segment.events() if isinstance(each, Called))
-            self._last = max(frames, default=segment.start.frame)
+            self._last = max(frames, default=segment.frame)
         return self._last
 
     @property
@@ -189,7 +189,7 @@ class Replay(Sealed, Unique, Closing):
     @property
     def copies(self) -> tuple[int, ...]:
         """The frames after which the trace has a copy of the guest, from which it goes on fast."""
-        return tuple(segment.start.frame for segment in self._contents.segments)
+        return tuple(segment.frame for segment in self._contents.segments)
 
     @property
     def ending(self) -> str:

@@ -13,6 +13,7 @@ MOST_OF_SETTINGS = 1 << 20
 
 _MOST_OF_FILE = 1 << 30
 _MOST_OF_STREAM = 64 << 20
+_STEP = 1 << 20
 _MODES = {
     "rb": os.O_RDONLY,
     "r+b": os.O_RDWR,
@@ -149,10 +150,14 @@ def read_file(path: Path, *, most: int | None = None) -> bytes:
 def _read_at_most(file: IO[bytes], path: Path, most: int, text: str = "it has") -> bytes:
     """Return the content of a file; one that is too large is not read. Raises OSError."""
     size = os.fstat(file.fileno()).st_size  # 0 for a pipe, and for files of /proc
-    data = file.read(most + 1) if size <= most else b""
-    if max(size, len(data)) > most:
+    parts, room = list[bytes](), most + 1
+    step = max(size + 1, _STEP)  # Python takes memory for all that it is to read
+    while size <= most and room and (part := file.read(min(step, room))):
+        parts.append(part)
+        room -= len(part)
+    if size > most or not room:
         raise OSError(errno.EFBIG, f"{text} more than {most:,} bytes", str(path))
-    return data
+    return b"".join(parts)
 
 
 def sync_directory(path: Path) -> None:
