@@ -239,7 +239,9 @@ class TraceSegment:
     @property
     def start(self) -> Start:
         """The state at its beginning."""
-        return _decoded(self._start, Start, _MOST_STATE)[0]
+        start: Start
+        start, _ = _decoded(self._start, Start, _MOST_STATE)
+        return start
 
     def add(self, packed: bytes) -> None:
         """Add a block of events."""
