@@ -1,6 +1,8 @@
 """Guests as RelayRL environments, and the contract that others can run on theirs."""
 
 import threading
+from functools import partial
+from itertools import repeat
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -171,12 +173,16 @@ def test_each_misuse_of_one_environment_has_its_words(scalar):
 def test_each_misuse_of_many_environments_has_its_words(vector):
     unknown = uuid4()
     early = words(lambda: vector.step([(unknown, STILL)]))
-    none = words(lambda: vector.init_num_envs(0))
+    none, many = (words(partial(vector.init_num_envs, each)) for each in (0, 1 << 40))
     first, second = vector.init_num_envs(2)
     vector.reset([first, second])
 
     assert early == "Environment error: there are no environments yet: call init_num_envs first"
     assert none == "Environment error: 0 environments cannot be made: 1 at least"
+    assert many == "Environment error: 1099511627776 environments cannot be made: 65,536 at most"
+    assert words(lambda: vector.reset(repeat(first))) == (
+        "Environment error: more than 65,536 environments are named"
+    )
     assert words(lambda: vector.step([(unknown, STILL)])) == (
         f"Environment error: there is no environment {unknown}"
     )
@@ -417,6 +423,8 @@ def test_the_flat_view_of_one_environment(scalar):
         None,
     )
     assert flat.step_bytes(b"abc") is None
+    assert flat.step_bytes([0, 0, 0, 0]) is None
+    assert flat.step_bytes(STILL) is not None
 
 
 PICKERS, DRIVERS = {"configure": (1, 1)}, {"configure": (1, 2)}

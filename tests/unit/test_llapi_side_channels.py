@@ -37,6 +37,7 @@ from arkml.envs.llapi.side_channel.stats_side_channel import (
     StatsAggregationMethod,
     StatsSideChannel,
 )
+from arkml.errors import UsageError
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_mlagents.json").read_text())
 ERRORS = GOLDEN["errs"]
@@ -86,6 +87,7 @@ def test_reading_past_the_end_gives_the_default():
         (b"\x01\x02", "read_float32"),
         (struct.pack("<if", 2, 1.0), "read_float32_list"),
         (struct.pack("<i", 2**31 - 1), "read_float32_list"),
+        (struct.pack("<if", -1, 1.0), "read_float32_list"),
         (struct.pack("<i", 5) + b"abc", "read_string"),
         (struct.pack("<i", -1) + b"abc", "read_string"),
     ],
@@ -93,6 +95,12 @@ def test_reading_past_the_end_gives_the_default():
 def test_values_that_are_cut_off_raise(buffer, method):
     with pytest.raises(struct.error):
         getattr(IncomingMessage(buffer), method)()
+
+
+@pytest.mark.parametrize("offset", [-8, -1, None, "1", 0.5])
+def test_a_message_is_read_from_a_byte_of_it(offset):
+    with pytest.raises(UsageError, match=r"offset is .*: it takes a number of bytes, from 0"):
+        IncomingMessage(struct.pack("<i", 4) + b"abcd", offset)
 
 
 def test_strings_are_ascii():

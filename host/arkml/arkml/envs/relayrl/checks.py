@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
-from arkml.base.short_reprs import cut_repr
+from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.batches import Floats
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.core.specs import Actions
 from arkml.envs.relayrl.kinds import EnvironmentError, EnvironmentUuid
-from arkml.errors import InvalidActions
+from arkml.errors import InvalidActions, InvalidArguments
 from arkml.limits import whole_number
+from arkml.runtime.memory import bytes_of
+from arkml.sessions.declarations import MOST_COUNT
 
 
 def refused(text: str) -> EnvironmentError:
@@ -27,7 +30,7 @@ def action(values: Any, actions: Actions) -> Floats:
     try:
         row = floats_of(values)
     except (TypeError, ValueError):
-        raise refused(f"an action holds numbers, not {str(values)[:80]}") from None
+        raise refused(f"an action holds numbers, not {cut_repr(values)}") from None
     if row.ndim != 1:
         raise refused(f"an action has rank 1, not {row.ndim}")
     if row.shape != (actions.width,):
@@ -39,11 +42,20 @@ def action(values: Any, actions: Actions) -> Floats:
     return row
 
 
+def content(data: Any) -> bytes:
+    """Return actions as bytes, checked."""
+    try:
+        return bytes_of(data)
+    except InvalidArguments as error:
+        raise refused(str(error)) from None
+
+
 def count(number: int) -> int:
     """Return the number of environments, checked."""
     found = whole_number(number)
-    if found is None or found < 1:
-        raise refused(f"{cut_repr(number)} environments cannot be made: 1 at least")
+    if found is None or not 1 <= found <= MOST_COUNT:
+        bound = "1 at least" if found is None or found < 1 else f"{MOST_COUNT:,} at most"
+        raise refused(f"{cut_repr(number)} environments cannot be made: {bound}")
     return found
 
 
@@ -52,7 +64,7 @@ def pairs(asked: Any) -> list[tuple[EnvironmentUuid, Any]]:
     items = _listed(asked)
     for pair in items:
         if not isinstance(pair, Sequence) or len(pair) != 2:
-            raise refused(f"a step takes pairs of an id and an action, not {str(pair)[:80]}")
+            raise refused(f"a step takes pairs of an id and an action, not {cut_repr(pair)}")
     return [(env_id, action) for env_id, action in items]
 
 
@@ -65,7 +77,7 @@ def ids(asked: Any, known: Iterable[EnvironmentUuid]) -> list[EnvironmentUuid]:
     seen: set[EnvironmentUuid] = set()
     for env_id in items:
         if not isinstance(env_id, EnvironmentUuid) or env_id not in environments:
-            raise refused(f"there is no environment {env_id}")
+            raise refused(f"there is no environment {cut_text(env_id)}")
         if env_id in seen:
             raise refused(f"environment {env_id} is named twice")
         seen.add(env_id)
@@ -74,5 +86,8 @@ def ids(asked: Any, known: Iterable[EnvironmentUuid]) -> list[EnvironmentUuid]:
 
 def _listed(asked: Any) -> list[Any]:
     if isinstance(asked, str | bytes) or not isinstance(asked, Iterable):
-        raise refused(f"several environments are named in a list, not {str(asked)[:80]}")
-    return list(asked)
+        raise refused(f"several environments are named in a list, not {cut_repr(asked)}")
+    items = list(islice(asked, MOST_COUNT + 1))
+    if len(items) > MOST_COUNT:
+        raise refused(f"more than {MOST_COUNT:,} environments are named")
+    return items

@@ -94,6 +94,7 @@ class _Flat(Sealed):
     def _taken(self, data: bytes, count: int) -> Floats:
         """Return actions of `count` environments, float32, [count, num_actions], from bytes."""
         self._masks()  # raises EnvironmentError if masks cannot be returned
+        data = checks.content(data)
         if self.action_is_discrete() and len(data) == count:
             return _columns(np.frombuffer(data, np.uint8), self._actions)
         width = self._behavior.num_actions

@@ -6,18 +6,25 @@ import struct
 from typing import Any
 
 from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
+from arkml.errors import UsageError
+from arkml.limits import whole_number
 
 
 class IncomingMessage(Sealed):
     """
     A message from the player.
 
-    Reading past the end returns the default value; an incomplete value raises struct.error.
+    Reading past the end returns the default value; an incomplete value raises struct.error. Reading
+    begins at byte `offset`. Raises UsageError for a negative one.
     """
 
     def __init__(self, buffer: bytes | bytearray, offset: int = 0) -> None:
         self.buffer = buffer
-        self.offset: int = offset
+        begin = whole_number(offset)
+        if begin is None or begin < 0:
+            raise UsageError(f"offset is {cut_repr(offset)}: it takes a number of bytes, from 0")
+        self.offset: int = begin
 
     def read_bool(self, default_value: bool = False) -> bool:
         return bool(self._read("<?", default_value))
@@ -34,7 +41,7 @@ class IncomingMessage(Sealed):
             return [] if default_value is None else default_value
         count = self.read_int32()
         # Floats past the end read as 0.0: a count of billions must not become a list of billions.
-        if count * 4 > len(self.buffer) - self.offset:
+        if not 0 <= count * 4 <= len(self.buffer) - self.offset:
             raise struct.error(
                 f"a list of {count} floats has {len(self.buffer) - self.offset} bytes"
             )
