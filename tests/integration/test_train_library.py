@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -27,6 +28,8 @@ from arkml.errors import (
 )
 from arkml.policies.cervo import is_cervo
 from arkml.policies.constant import zeros
+from arkml.training import origin
+from arkml.training.origin import TrainingOrigin
 from arkml.training.tasks import Task
 from arkml.training.training_options import DEFAULT_MINUTES, Goal
 
@@ -422,3 +425,19 @@ def test_a_result_is_a_line_without_its_policies(trained):
     assert len(repr(result)) < 2_500  # with a path of any length
     assert len(repr(result.best)) < 500
     assert "reach" in repr(result)
+
+
+def test_a_checkpoint_that_a_pipe_replaces_when_it_was_checked_is_refused(tmp_path, monkeypatch):
+    source = tmp_path / "2000.safetensors"
+    source.write_bytes(b"checked")
+
+    def replace(path):
+        path.unlink()
+        os.mkfifo(path)
+
+    reader = SimpleNamespace(load=lambda: replace)
+    monkeypatch.setattr(origin, "entry_points", lambda **_: [reader])
+
+    with pytest.raises(UsageError, match=r"2000.safetensors cannot be read: it is not a plain"):
+        TrainingOrigin(source).place(tmp_path / "data")
+    assert not (tmp_path / "data").exists()

@@ -86,6 +86,14 @@ def test_commands_that_change_the_file_at_once_lose_nothing(tmp_path):
     assert {one.name for one in TokenFile(tmp_path).read()} == {f"token {n}" for n in range(16)}
 
 
+def test_a_file_without_end_is_refused(file):
+    file.path.touch(0o600)
+    os.truncate(file.path, 1 << 43)  # of holes
+
+    with pytest.raises(HiveError, match="it has more than 10,000,000 bytes"):
+        file.read()
+
+
 ENTRY = {"id": "1", "name": "a", "role": "act", "sha256": "0" * 64, "created_at": 1}
 
 

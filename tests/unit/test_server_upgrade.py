@@ -89,6 +89,14 @@ def test_a_run_of_a_newer_version_is_left_alone(run):
     assert (run / DOCUMENT_NAME).read_bytes() == before
 
 
+def test_what_is_kept_of_a_link_is_the_link(run, tmp_path):
+    (tmp_path / "secret").write_text("a secret")
+    (run / "more.txt").symlink_to(tmp_path / "secret")
+    upgrade_run(run, NEXT)
+
+    assert (run / "version-1" / "more.txt").is_symlink()
+
+
 @pytest.mark.parametrize("moment", ["before the copies", "after them", "while files change"])
 def test_an_upgrade_that_is_killed_is_made_again(run, monkeypatch, moment):
     def die(*_, **__):

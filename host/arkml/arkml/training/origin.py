@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from arkml.base.files import read_plain
 from arkml.base.output_files import make_directory, path_of, write_file
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.runs import ORIGIN_FILE
@@ -74,12 +75,19 @@ class TrainingOrigin:
 
 
 def _checked(source: Path) -> bytes:
-    """Return a checkpoint, checked. Raises CheckpointDamaged, and HiveError without arkml[hive]."""
+    """
+    Return a checkpoint, checked.
+
+    Raises CheckpointDamaged, UsageError, and HiveError without arkml[hive].
+    """
     # By its entry point: the learner's package lies above this one, and may not be installed.
     for reader in entry_points(group=CHECKPOINTS):
         try:
+            size = source.stat().st_size
             reader.load()(source)
+            return read_plain(source, most=size)  # by now it may be another file, or a pipe
         except ImportError as error:
             raise HiveError(f"a checkpoint needs the extra 'hive': {error}") from error
-        return source.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{source} cannot be read: {error.strerror}") from error
     raise HiveError("a checkpoint needs the extra 'hive': pip install 'arkml[hive]'")

@@ -126,6 +126,6 @@ def _keep(directory: Path, patterns: set[str], kept: Path) -> None:
     for file in sorted(files):
         target = part / file.relative_to(directory)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, target)
+        shutil.copy2(file, target, follow_symlinks=False)
     part.rename(kept)
     sync_directory(directory)

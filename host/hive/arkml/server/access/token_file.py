@@ -28,6 +28,7 @@ _VERSION = 1
 _PRIVATE = 0o600
 _BYTES = 32  # 256 random bits need no salt or stretching (decision 22)
 _MOST = 10_000
+_MOST_BYTES = 1_000 * _MOST
 _LATEST = 1 << 60
 _SHA256 = re.compile("[0-9a-f]{64}")
 _NAME = re.compile(r"[\w.@-][\w .@-]{0,63}")
@@ -94,7 +95,7 @@ class TokenFile:
         try:
             with open_file(self.path) as file:
                 mode = os.fstat(file.fileno()).st_mode & 0o777
-                data = file.read()
+                data = file.read(_MOST_BYTES + 1)
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -105,6 +106,10 @@ class TokenFile:
             raise HiveError(
                 f"the tokens in {self.path} are open to other users (mode {mode:04o}): chmod 600"
                 f" {self.path}, and revoke those that you do not know"
+            )
+        if len(data) > _MOST_BYTES:
+            raise HiveError(
+                f"the tokens in {self.path} cannot be read: it has more than {_MOST_BYTES:,} bytes"
             )
         try:
             return _entries_in(parse_object(data))
