@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -26,7 +27,11 @@ from arkml.envs.llapi.communicator_objects.observation_pb2 import (
     PNG,
     ObservationProto,
 )
-from arkml.envs.llapi.exception import UnityEnvironmentException, UnityObservationException
+from arkml.envs.llapi.exception import (
+    UnityCommunicationException,
+    UnityEnvironmentException,
+    UnityObservationException,
+)
 from arkml.envs.llapi.handshake import check, greeting, is_compatible
 from arkml.envs.llapi.images import process_pixels
 from arkml.envs.llapi.rpc_utils import (
@@ -252,6 +257,54 @@ def test_mappings_that_do_not_fit_are_refused(mapping, text):
 def test_bytes_that_are_no_picture_are_refused(data):
     with pytest.raises(UnityObservationException):
         process_pixels(data, 3)
+
+
+def large(side):
+    """A picture of `side` by `side` points, in a thousandth of the bytes that it unpacks to."""
+    file = io.BytesIO()
+    Image.new("1", (side, side)).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("shape", "data", "text"),
+    [
+        ([3, 2, 3], large(4_000), r"4000 rows of 4000 and expected \[2, 3\]"),
+        ([1, 1, 1], large(1) * 2, "more files than its 1 channels"),
+        ([3, 1 << 14, 1 << 14], large(1), "of 1 agents have 805306368 numbers: 268435456 at most"),
+    ],
+)
+def test_a_picture_that_is_larger_than_its_specification_is_not_unpacked(shape, data, text):
+    bomb = ObservationProto(shape=shape, compression_type=PNG, compressed_data=data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnityObservationException, match=text):
+            steps_from_proto([agent(7, bomb)], spec(tuple(shape)))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("floats", "branches"),
+    [(-1, []), (0, [0]), (2, [3, -1]), (65_537, []), (1, [2**31 - 1]), (1, [65_535, 1])],
+)
+def test_actions_that_cannot_be_are_refused(floats, branches):
+    wanted = ActionSpecProto(
+        num_continuous_actions=floats,
+        num_discrete_actions=len(branches),
+        discrete_branch_sizes=branches,
+    )
+    with pytest.raises(UnityCommunicationException, match="declares actions that cannot be"):
+        behavior_spec_from_proto(BrainParametersProto(action_spec=wanted), agent(1))
+
+
+def test_masks_of_more_agents_than_fit_are_refused():
+    agents = [agent(1)] * 4_097
+    with pytest.raises(UnityObservationException, match="The masks of 4097 agents have 268500992"):
+        steps_from_proto(agents, spec(actions=ActionSpec(0, (65_536,))))
 
 
 def test_compressed_observations_have_the_size_that_they_declare():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,11 @@ _CHUNK = 12  # bytes of a chunk beside its content: length, type and checksum
 
 
 def process_pixels(
-    image_bytes: bytes, expected_channels: int, mappings: Sequence[int] | None = None
+    image_bytes: bytes,
+    expected_channels: int,
+    mappings: Sequence[int] | None = None,
+    *,
+    size: tuple[int, ...] | None = None,
 ) -> NDArray[np.float32]:
     """
     Decode the pixels of all files, scaled to 0..1: float32, [channels, height, width].
@@ -28,12 +33,20 @@ def process_pixels(
             the first file; several are the first channels of all files.
         mappings: For each channel of the files, the output channel that it is averaged into, -1 to
             drop it.
+        size: Height and width that each file must have, None for any. Files of another size are not
+            unpacked: they may take a thousand times the bytes that they have.
 
     Raises:
-        UnityObservationException: The bytes are not PNG, or the mappings do not fit.
+        UnityObservationException: The bytes are not PNG, have another size, or more files than
+            channels, or the mappings do not fit.
 
     """
-    images = [_pixels(file) for file in _files(image_bytes)]
+    files = list(islice(_files(image_bytes), expected_channels + 1))
+    if len(files) > expected_channels:
+        raise UnityObservationException(
+            f"A compressed observation has more files than its {expected_channels} channels."
+        )
+    images = [_pixels(file, size) for file in files]
     if mappings:
         return _mapped(_joined(images), list(mappings))
     if expected_channels == 1:
@@ -64,12 +77,17 @@ def _files(data: bytes) -> Iterator[bytes]:
         raise UnityObservationException("A compressed observation has no bytes.")
 
 
-def _pixels(file: bytes) -> NDArray[np.float32]:
+def _pixels(file: bytes, size: tuple[int, ...] | None) -> NDArray[np.float32]:
     # Imported here, since Pillow is needed for pictures only.
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(file), formats=("PNG",)) as image:
+            if size is not None and (image.height, image.width) != size:
+                raise UnityObservationException(
+                    "Decompressed observation did not have the expected shape - "
+                    f"a file has {image.height} rows of {image.width} and expected {list(size)}"
+                )
             plain = image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB")
             pixels = np.atleast_3d(np.asarray(plain, dtype=np.float32))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from arkml.base.short_reprs import cut_repr
 from arkml.envs.llapi.actions import ActionSpec, ActionTuple
 from arkml.envs.llapi.communicator_objects.agent_action_pb2 import AgentActionProto
 from arkml.envs.llapi.communicator_objects.agent_info_pb2 import AgentInfoProto
@@ -17,7 +19,7 @@ from arkml.envs.llapi.communicator_objects.observation_pb2 import (
 )
 from arkml.envs.llapi.communicator_objects.observation_pb2 import ObservationProto
 from arkml.envs.llapi.communicator_objects.space_type_pb2 import continuous
-from arkml.envs.llapi.exception import UnityObservationException
+from arkml.envs.llapi.exception import UnityCommunicationException, UnityObservationException
 from arkml.envs.llapi.images import process_pixels
 from arkml.envs.llapi.specs import (
     BehaviorSpec,
@@ -26,8 +28,10 @@ from arkml.envs.llapi.specs import (
     ObservationType,
 )
 from arkml.envs.llapi.steps import DecisionSteps, TerminalSteps
+from arkml.sessions.declarations import MOST_COUNT
 
 _PICTURE = 3  # rank of a picture: channels, height, width
+_MOST_NUMBERS = 1 << 28  # in the pictures of one observation, or the masks, of all agents
 
 
 def behavior_spec_from_proto(
@@ -92,12 +96,19 @@ def _observation_spec(proto: ObservationProto) -> ObservationSpec:
 def _action_spec(proto: BrainParametersProto) -> ActionSpec:
     spec = proto.action_spec
     if spec.num_continuous_actions or spec.num_discrete_actions:
-        return ActionSpec(spec.num_continuous_actions, tuple(spec.discrete_branch_sizes))
-    # Players before version 1.3.0 set only these.
-    sizes = tuple(proto.vector_action_size_deprecated)
-    if proto.vector_action_space_type_deprecated == continuous and sizes:
-        return ActionSpec(sizes[0], ())
-    return ActionSpec(0, sizes)
+        found = ActionSpec(spec.num_continuous_actions, tuple(spec.discrete_branch_sizes))
+    else:  # players before version 1.3.0 set only these
+        sizes = tuple(proto.vector_action_size_deprecated)
+        is_continuous = proto.vector_action_space_type_deprecated == continuous and sizes
+        found = ActionSpec(sizes[0], ()) if is_continuous else ActionSpec(0, sizes)
+    floats, branches = found
+    if floats < 0 or min(branches, default=1) < 1 or floats + sum(branches) > MOST_COUNT:
+        raise UnityCommunicationException(
+            f"The player declares actions that cannot be: {floats} floats and branches of"
+            f" {cut_repr(list(branches))} choices. Each branch has 1 at least, and all together"
+            f" have {MOST_COUNT} at most."
+        )
+    return found
 
 
 def _observations(
@@ -106,6 +117,7 @@ def _observations(
     if not agents:
         return np.zeros((0, *spec.shape), dtype=np.float32)
     if len(spec.shape) == _PICTURE:
+        _require_room(len(agents) * prod(spec.shape), "pictures", agents)
         return np.stack([_picture(index, spec, agent) for agent in agents])
     rows = [_numbers(index, spec, agent) for agent in agents]
     observations = np.stack(rows).reshape((len(agents), *spec.shape))
@@ -135,9 +147,8 @@ def _picture(index: int, spec: ObservationSpec, agent: AgentInfoProto) -> NDArra
     _check_shape(index, spec, agent, tuple(proto.shape))
     if proto.compression_type == COMPRESSION_TYPE_NONE:
         return _numbers(index, spec, agent).reshape(spec.shape)
-    pixels = process_pixels(
-        proto.compressed_data, spec.shape[0], list(proto.compressed_channel_mapping)
-    )
+    mappings = list(proto.compressed_channel_mapping)
+    pixels = process_pixels(proto.compressed_data, spec.shape[0], mappings, size=spec.shape[1:])
     if pixels.shape != spec.shape:
         raise UnityObservationException(
             "Decompressed observation did not have the expected shape - "
@@ -177,6 +188,14 @@ def _group_rewards(agents: Sequence[AgentInfoProto]) -> NDArray[np.float32]:
     return _raise_on_nan_and_inf(rewards, "group_rewards")
 
 
+def _require_room(numbers: int, what: str, agents: Sequence[AgentInfoProto]) -> None:
+    """Raise UnityObservationException for more numbers than fit: a message may declare any."""
+    if numbers > _MOST_NUMBERS:
+        raise UnityObservationException(
+            f"The {what} of {len(agents)} agents have {numbers} numbers: {_MOST_NUMBERS} at most."
+        )
+
+
 def _raise_on_nan_and_inf(values: NDArray[Any], source: str) -> NDArray[Any]:
     if values.size:
         # One pass over the data; values whose sum overflows count as infinite.
@@ -195,6 +214,7 @@ def _action_mask(
     """Return a mask for each branch; agents without a valid mask may choose anything."""
     if not agents or not spec.discrete_size:
         return None
+    _require_room(len(agents) * sum(spec.discrete_branches), "masks", agents)
     ends = np.cumsum(spec.discrete_branches)
     mask = np.zeros((len(agents), int(ends[-1])), dtype=bool)
     for row, agent in enumerate(agents):
