@@ -68,6 +68,15 @@ def opened(host):
     return guest
 
 
+def by_library(answered, submits, most):
+    """
+    Whether the library has answered submits, but for less than `most`: `answered` by Python.
+
+    Without the library Python has answered all.
+    """
+    return answered == submits if native.LIBRARY is None else answered < most
+
+
 def see(guest, position, velocity):
     guest.write_memory(FEATURES, struct.pack("<ff", position, velocity))
 
@@ -85,7 +94,7 @@ def test_submits_are_answered_without_python_and_by_the_same_bits(host, answered
 
     assert answered.count(calls_of(other).instance.number) == 200
     of_guest = answered.count(calls_of(guest).instance.number)
-    assert of_guest < 100  # those of a busy machine, after a stretch of 1 ms
+    assert by_library(of_guest, 200, 100)  # those of a busy machine, after a stretch of 1 ms
 
 
 def test_a_guest_of_a_fleet_calls_alone_what_only_its_fleet_has_called():
@@ -107,7 +116,7 @@ def test_large_batches_are_answered_without_python_and_by_the_same_bits(answered
             assert guest.call("frame") == other.call("frame", budget=SLOW) == 0
 
         assert answered.count(calls_of(other).instance.number) == 20
-        assert answered.count(calls_of(guest).instance.number) < 10
+        assert by_library(answered.count(calls_of(guest).instance.number), 20, 10)
         assert memory_of(guest) == memory_of(other)
 
 
@@ -141,7 +150,7 @@ def test_rows_that_subnormal_numbers_would_make_slow_have_these_set_to_zero(answ
 
         assert shown[1] == pytest.approx(0.164, rel=0.02)
         assert shown[112] == guest.call("action", 0) == 0.0
-        assert len(answered) < 40
+        assert by_library(len(answered), 40, 40)
         assert np.float32(1e-30) * np.float32(1e-10)  # this thread computes with them as before
 
 
@@ -152,7 +161,8 @@ def test_another_number_of_rows_is_answered_by_python_at_first(host, answered):
         assert guest.call("step", rows) == 0
         assert [guest.call("action", row) for row in range(rows)] == [ACTION] * rows
 
-    assert 2 <= len(answered) < 20
+    assert len(answered) >= 2
+    assert by_library(len(answered), 40, 20)
 
 
 def test_a_session_that_is_opened_again_is_answered_by_its_own_model(host):
@@ -354,7 +364,8 @@ def test_two_sessions_of_a_guest_are_told_apart(host, answered):
         guest.update()
         assert struct.unpack("<ff", guest.read_memory(800, 8)) == (-1.0, -2.0)
 
-    assert 2 <= len(answered) < 20
+    assert len(answered) >= 2
+    assert by_library(len(answered), 40, 20)
 
 
 def test_threads_that_share_a_model_do_not_disturb_each_other(host):

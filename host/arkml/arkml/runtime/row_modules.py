@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -40,6 +41,17 @@ def _engine() -> wasmtime.Engine:
     return wasmtime.Engine(config)
 
 
+_lock = threading.RLock()  # of the modules that Python runs, which keep the GIL in their calls
+
+
+def _forget_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)  # a thread of the parent may have had it
+
+
 class RowModule:
     """
     An instance of a module that exports `memory`, `run()`, and perhaps `noise(i64, i64, i32)`.
@@ -63,8 +75,7 @@ class RowModule:
         place = ctypes.addressof(memory.of)
         self._memory = bindings.NativeMemory(self.context, place, memory)
         self._run, self._noise = instance.export("run"), instance.export("noise")
-        self._lock = threading.RLock()  # where Python runs it; else `taken` has a thread
-        self._taken = ctypes.c_uint32()
+        self._taken = ctypes.c_uint32()  # has a thread where the native library runs it
 
     def runs(self, inputs: Sequence[Column], outputs: Sequence[Column]) -> Callable[[], None]:
         """
@@ -109,7 +120,7 @@ class RowModule:
         self, count: int, inputs: Sequence[Column], outputs: Sequence[Column]
     ) -> Callable[[], None]:
         def call() -> None:
-            with self._lock:
+            with _lock:
                 for row in range(count):
                     for one in inputs:
                         _copy(self._place(one), _address(one, row), _size(one))
@@ -120,7 +131,7 @@ class RowModule:
         return call
 
     def _draw_in_python(self, streams: Words, steps: Words, out: Column, *, is_pink: bool) -> None:
-        with self._lock:
+        with _lock:
             for row, (stream, step) in enumerate(zip(streams, steps, strict=True)):
                 values = struct.pack("<Q8xQ8xi12x", int(stream), int(step), int(is_pink))
                 self._call(self._noise, values)
