@@ -229,6 +229,29 @@ def test_a_fleet_that_began_anew_goes_on_and_goes_back(host):
     assert fleet.call("sum").values == [32] * 3
 
 
+@pytest.mark.parametrize("text", [b"elf", b"orc"])
+def test_a_fleet_is_reloaded_again_in_its_first_calls(host, text):
+    fleet = host.fleet(counting(1), 3)
+    fleet.reload(counting(2, text=text))
+    assert fleet.reload(counting(3, text=text)) is Reloaded.KEPT
+    assert fleet.update() == {}
+    assert fleet.call("sum").values == [3] * 3
+    assert fleet.reload(counting(4, "unreachable", text=text)) is Reloaded.KEPT
+    assert list(fleet.update()) == [0, 1, 2]
+    assert fleet.update() == {}
+    assert fleet.call("sum").values == [6] * 3
+
+
+@pytest.mark.parametrize("text", [b"elf", b"orc"])
+def test_a_module_that_is_refused_in_the_first_calls_leaves_a_fleet_alone(host, text):
+    fleet = host.fleet(counting(1), 3)
+    fleet.reload(counting(2, text=text))
+    with pytest.raises(ModuleRejected):
+        fleet.reload(b"nothing")
+    assert fleet.update() == {}
+    assert fleet.call("sum").values == [2] * 3
+
+
 def test_a_fleet_whose_module_is_refused_stays(host):
     fleet = host.fleet(counting(1), 3)
     fleet.update()

@@ -463,11 +463,12 @@ class Fleet(Sealed, Unique, Closing):
         self._require_open()
         living = [guest for guest in self.guests if _is_whole(guest)]
         ways: set[Reloaded] = set()
+        module = living[0].compile_for_reload(source) if living else self._module
+        for guest in living:
+            guest.compile_for_reload(module)  # raises what refuses it, before any changes
+        FleetMemory(module).require(self._memory)
+        end_trials(living)  # of an earlier reload, which this one does not undo
         try:
-            module = living[0].compile_for_reload(source) if living else self._module
-            for guest in living:
-                guest.compile_for_reload(module)  # raises what refuses it, before any changes
-            FleetMemory(module).require(self._memory)
             with collector_paused():
                 if self._keep_states(living, module):
                     ways.add(Reloaded.KEPT)

@@ -654,10 +654,10 @@ def renew(guest: Guest, after: CompiledModule, saved: Callable[[], InstanceState
     """
     Let a guest be a new instance of a module of the same layout, in the first calls of a reload.
 
-    `saved` returns the state to go back to, whose memory and globals the caller sets; it keeps the
-    call guard. Raises the errors of a new instance, and then the guest is as it was.
+    `saved` returns the state to go back to, whose memory and globals the caller sets. The caller
+    has ended the first calls of an earlier reload, and keeps the call guard. Raises the errors of a
+    new instance, and then the guest is as it was.
     """
-    guest._end_trial()  # noqa: SLF001
     guest._renew(after, saved)  # noqa: SLF001
 
 
