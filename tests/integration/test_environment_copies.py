@@ -16,6 +16,7 @@ from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.pettingzoo_env import GuestParallelEnv
 from arkml.errors import StateRefused, UsageError
+from arkml.runtime import lockstep
 
 PENDULUM = GUESTS / "c_pendulum.wasm"
 CORRIDOR = GUESTS / "c_corridor.wasm"
@@ -239,6 +240,23 @@ def test_a_copy_before_the_first_reset():
     )
     env.close()
     again.close()
+
+
+def test_a_copy_that_a_signal_handler_cuts_off_is_freed(monkeypatch):
+    class Alarm(Exception):
+        """Raised by the handler, where the copy has shut its call guard and not begun its call."""
+
+    def ring(*_):
+        monkeypatch.undo()
+        raise Alarm
+
+    with one() as env:
+        env.reset(seed=1)
+        monkeypatch.setattr(lockstep, "_call_async", ring)
+        with pytest.raises(Alarm):
+            copy.deepcopy(env)
+        with copy.deepcopy(env) as again:
+            assert played(again, drawn(env, 5, 1)) == played(env, drawn(env, 5, 1))
 
 
 def test_an_environment_of_one_guest_with_many_agents_is_copied():

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 MAIN_THREAD = threading.main_thread().ident or 0
 _PACKAGE = "arkml."
 _ENTRANCES = frozenset({"__del__", "call_embedder"})
+_PASSED = frozenset({"contextlib", "copy"})  # of a block that this package begins, of its copies
 
 Task: TypeAlias = Coroutine[Any, Any, Any]
 
@@ -137,8 +138,8 @@ def runs_below(frame: FrameType) -> bool:
     at: FrameType | None = frame
     while at is not None and _is_ours(at) and at.f_code.co_name not in _ENTRANCES:
         at = at.f_back
-        while at is not None and at.f_globals.get("__name__") == "contextlib":
-            at = at.f_back  # of a block that this package begins
+        while at is not None and at.f_globals.get("__name__") in _PASSED:
+            at = at.f_back
     return at is not None and _in_package(at.f_back)
 
 
