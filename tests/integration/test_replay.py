@@ -313,6 +313,15 @@ def test_a_trace_ends_with_its_module_and_goes_on_in_the_next_file(
         assert replay.read_memory(128, 8192) == state
 
 
+def test_a_guest_that_ends_before_its_first_call_after_a_reload_has_an_empty_trace(make_host, path):
+    host = make_host(trace=path)
+    host.load(APPLET).reload(with_a_note(APPLET))
+    host.close()
+
+    with pytest.raises(TraceRefused, match="has no call: its guest ended before the next one"):
+        Replay(path.with_name("guest-2.trace"), with_a_note(APPLET))
+
+
 def test_the_trace_of_a_reload_that_is_undone_goes_on_with_the_module_of_before(make_host, path):
     source = GUESTS / "c_applet.wasm"
     bad = with_a_trap(source.read_bytes())

@@ -314,6 +314,8 @@ def read_trace(source: str | os.PathLike[str] | BytesLike) -> TraceContents:
         except TraceRefused as error:
             damage = str(error)
             break
+    if end and not segments:
+        raise TraceRefused(f"{label} has no call: its guest ended before the next one")
     if head is None or not segments:
         raise TraceRefused(f"{label} is damaged: {damage or 'it ends before its first state'}")
     return TraceContents(head, segments, end, damage)
