@@ -146,6 +146,36 @@ async def test_an_answer_that_drips_ends_though_it_never_pauses(monkeypatch, wha
 
 
 @pytest.mark.parametrize("what", [*SLOW, "nothing"])
+async def test_a_first_answer_that_does_not_come_soon_is_not_waited_for(monkeypatch, what):
+    """A server that is no hive held `arkml hive list` and the start of a run for 70 seconds."""
+    monkeypatch.setattr(transport, "_FIRST", 0.05)
+    monkeypatch.setattr(transport, "_RATE", 1 << 40)
+
+    async with answering(dripping(*SLOW.get(what, (b"", b""))), pause=0.005) as (client, _):
+        with pytest.raises(HiveUnreachable, match="did not arrive in time"):
+            await client.ask("GET", "/runs")
+
+    assert not client.has_answered
+
+
+FIRST = {
+    "an object": (OK, True),
+    "a refusal": (OK.replace(b"200 OK", b"503 Busy"), True),
+    "a page": (b"HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\n", False),
+    "a proxy's answer": (OK.replace(b"200 OK", b"502 Bad Gateway"), False),
+}
+
+
+@pytest.mark.parametrize("what", FIRST)
+async def test_a_hive_has_answered_after_the_first_answer_that_may_be_a_hives(what):
+    head, is_hive = FIRST[what]
+    async with answering([head + b"content-length: 2\r\n\r\n{}"]) as (client, _):
+        await client.send("GET", "/runs")
+
+    assert client.has_answered is is_hive
+
+
+@pytest.mark.parametrize("what", [*SLOW, "nothing"])
 @pytest.mark.parametrize(("method", "key"), [("GET", ""), ("POST", "k")])
 async def test_a_request_whose_time_is_over_is_not_repeated(monkeypatch, what, method, key):
     """`arkml hive list` was held for as long again, and the start of a run eight times as long."""

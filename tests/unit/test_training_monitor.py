@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.tracked import RUN
 from tests.waiting import PATIENCE, eventually
 
-from arkml.errors import GuestTrap, HiveRefused, HiveUnreachable, RunAborted, RunGone
+from arkml.errors import GuestTrap, HiveRefused, HiveUnreachable, ProtocolError, RunAborted, RunGone
 from arkml.hive.protocol.page_messages import HistoryEntry
 from arkml.hive.protocol.runs import Status
 from arkml.training.loop import TrainingLoop
@@ -63,7 +63,7 @@ class Ratings:
 def monitor_of(answer, *, is_own=False):
     hives = SimpleNamespace(
         started=[(Client(answer), RUN)], failure=None, is_training=True, page="", silence="",
-        goal=None, grant=SimpleNamespace(is_embedded=False, checkpoint=""),
+        absence="", goal=None, grant=SimpleNamespace(is_embedded=False, checkpoint=""),
     )  # fmt: skip
     monitor = RunMonitor(hives, lambda _: None)
     monitor.is_own_end = lambda: is_own
@@ -215,6 +215,41 @@ def test_a_hive_that_does_not_answer_is_why_a_guest_has_started_no_training(monk
     assert monitor.warnings == [
         "the guest has started no training yet: the hive at mars:1 has not answered for 9 s"
     ]
+
+
+@pytest.mark.parametrize("is_embedded", [False, True])
+def test_a_hive_that_has_never_answered_ends_a_training_once_it_had_its_time(is_embedded):
+    absence = "no hive answers at mars:1"
+    with monitor_of(RUN) as monitor:
+        monitor.close()
+        monitor._hives.started = []
+        monitor._hives.absence, monitor._hives.grant.is_embedded = absence, is_embedded
+        monitor._look()
+        early, monitor._began = monitor.verdict, float("-inf")
+        monitor._look()
+
+    assert early is None
+    assert str(monitor.verdict or "") == ("" if is_embedded else absence)
+
+
+def test_a_hive_that_has_answered_before_is_waited_for():
+    with monitor_of(RUN) as monitor:
+        monitor.close()
+        monitor._hives.started, monitor._began = [], float("-inf")
+        monitor._hives.failure = HiveUnreachable("no hive answers at mars:1")
+        monitor._look()
+
+    assert monitor.verdict is None
+
+
+def test_a_server_that_speaks_otherwise_than_a_hive_ends_a_training_at_once():
+    with monitor_of(RUN) as monitor:
+        monitor.close()
+        monitor._hives.started = []
+        monitor._hives.failure = ProtocolError("the hive answered what cannot be used")
+        monitor._look()
+
+    assert str(monitor.verdict) == "the hive answered what cannot be used"
 
 
 def test_why_a_learner_ended_last_is_known_while_another_one_starts():

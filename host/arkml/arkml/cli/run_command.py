@@ -170,6 +170,7 @@ def _perform(
     from arkml.cli.summary import Summary
     from arkml.cli.task_choice import choose
     from arkml.cli.timing import Steps
+    from arkml.host import hives_of
     from arkml.training.module_watch import ModuleWatch
     from arkml.training.pacer import Pacer
     from arkml.training.task_runner import FleetFailed, make_runner
@@ -202,6 +203,9 @@ def _perform(
     if not task.function:
         sys.stderr.write(f"nothing was called; --invoke takes one of {entry_names(module.info)}\n")
     complaints = complaints_of(options.host, runner, options.instances)
+    hives = hives_of(host)
+    if hives is not None and (absence := hives.absence):
+        complaints += (f"{module.name} has trained nothing: {absence}",)
     if options.out is not None and not runner.returned:
         complaints += (f"{module.name} returned nothing: {options.out} is not written",)
     return Summary(

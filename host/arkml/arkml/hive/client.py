@@ -110,6 +110,11 @@ class HiveClient(Closing):
         return self._presence.is_gone
 
     @property
+    def has_answered(self) -> bool:
+        """True once the hive has answered a request of this client."""
+        return self._transport.has_answered
+
+    @property
     def silence(self) -> str:
         """A sentence about a hive that has not answered for seconds, empty without one."""
         if not self.is_gone or (seconds := self._presence.silence) < 1.0:

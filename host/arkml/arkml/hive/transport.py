@@ -48,6 +48,7 @@ _SENTENCE, _QUOTED = 1_000, 300  # characters of a sentence of the hive, and of 
 
 _TIMEOUT_OF_PARTS = 10.0
 _TIMEOUT = httpx.Timeout(_TIMEOUT_OF_PARTS, read=60.0, pool=None)
+_FIRST = 10.0  # seconds for the first answer, of which nobody knows whether it will ever come
 _REPEATED = ("rows", "beat", "names", "sessions")
 """The last words of the paths to which a session repeats a refused request, such as rows."""
 
@@ -92,6 +93,7 @@ class HiveTransport:
 
     Attributes:
         answered: Time of the last answer, by the monotonic clock.
+        has_answered: True once an answer was that of a hive.
         trouble: The reason why no answer has come since, or empty.
         protocol: Version of the requests.
         place: Address of the hive.
@@ -116,6 +118,7 @@ class HiveTransport:
         self._address: Address | None = None
         self._locating: asyncio.Future[Address] | None = None
         self.answered = time.monotonic()
+        self.has_answered = False
         self.trouble = ""
         self.place = ""
         self.waiting = 0
@@ -149,7 +152,9 @@ class HiveTransport:
             self.trouble = str(error)
             raise
         self.answered, self.trouble = time.monotonic(), ""
-        if answer.status_code < _REFUSALS and (stranger := _stranger(answer)):
+        stranger = _stranger(answer)
+        self.has_answered = self.has_answered or not stranger
+        if stranger and answer.status_code < _REFUSALS:
             raise ProtocolError(stranger)
         before = self._refusals.pop(path, None)
         if answer.status_code in RETRIED and path.rpartition("/")[2] in _REPEATED:
@@ -243,7 +248,10 @@ class HiveTransport:
         limits = _TIMEOUT
         if timeout is not None:
             limits = httpx.Timeout(_TIMEOUT_OF_PARTS, read=timeout)
-        seconds = _TIMEOUT_OF_PARTS + (limits.read or 0.0) + len(content or b"") / _RATE
+        seconds = _TIMEOUT_OF_PARTS + (limits.read or 0.0)
+        if not self.has_answered:
+            seconds = min(_FIRST, seconds)
+        seconds += len(content or b"") / _RATE
         self.waiting += 1
         self.on_request()
         try:

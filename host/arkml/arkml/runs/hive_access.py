@@ -23,6 +23,7 @@ from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.errors import (
     ArkmlError,
+    HiveError,
     InvalidSettings,
     NotTrainable,
     RunGone,
@@ -422,6 +423,13 @@ class HiveAccess(Closing):
     def names(self) -> list[str]:
         """The names by which `shared` guests have started runs, in that order."""
         return [name for _, _, name in list(self._asked)]
+
+    @property
+    def absence(self) -> str:
+        """A sentence on why no hive has ever answered, empty if one has or none was asked."""
+        if any(one.has_answered for one in list(self._clients.values())):
+            return ""
+        return str(self.failure) if isinstance(self.failure, HiveError) else self.silence
 
     @property
     def silence(self) -> str:

@@ -21,6 +21,7 @@ from arkml.errors import (
     HiveUnreachable,
     InvalidSettings,
     NotTrainable,
+    ProtocolError,
     RunAborted,
     RunGone,
     Unavailable,
@@ -54,6 +55,7 @@ runs that it may have, or with a full disk.
 _DENIED = (401, 403)
 """Statuses of a hive whose token was revoked, or has expired."""
 _ABSENT = 404
+_UNANSWERED = 5.0  # seconds that a hive which starts meanwhile gets to answer for the first time
 _LOST = 5.0  # seconds that a guest gets to join its run again after its session has failed
 _SAID_ELSEWHERE = ("restarted", "aborted", "goal")
 """Notices that are no warnings: the monitor has found them itself, or they are the end."""
@@ -347,7 +349,12 @@ class RunMonitor(Closing):
     def _refusal(self) -> ArkmlError | None:
         """Return the error for which no guest will ever get a policy, None while one may."""
         failure, grant = self._hives.failure, self._hives.grant
-        if self._hives.started or failure is None:
+        if self._hives.started:
+            return None
+        is_late = time.monotonic() - self._began >= _UNANSWERED
+        if is_late and not grant.is_embedded and (absence := self._hives.absence):
+            return Unavailable(absence)
+        if failure is None:
             return None
         if isinstance(failure, InvalidSettings):  # the guest would ask for the same again
             return failure
@@ -356,5 +363,7 @@ class RunMonitor(Closing):
         if isinstance(failure, HiveRefused) and failure.status == _ABSENT and grant.checkpoint:
             return NotTrainable(str(failure))
         if isinstance(failure, HiveUnreachable) and grant.is_embedded:
+            return Unavailable(str(failure))
+        if isinstance(failure, ProtocolError):
             return Unavailable(str(failure))
         return None
