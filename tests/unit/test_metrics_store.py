@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -55,6 +56,49 @@ def test_metrics_come_back_as_a_series(tmp_path):
 
     assert latest == {"a": (0.75, 2), "b": (7.0, 1)}
     assert [point[:2] for point in series] == [(1, 0.5), (2, 0.75)]
+
+
+def test_a_store_is_closed_behind_a_reader_that_is_about_to_open_it(tmp_path):
+    """A reader that waited for the thread opened it again, and nobody closed it."""
+    measure(tmp_path, [("a", 1, 0.5)])
+
+    async def close_beside(metrics, thread):
+        busy = threading.Event()
+        thread.submit(busy.wait)
+        reading = asyncio.ensure_future(metrics.series("a", 0))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(metrics.close())
+        await asyncio.sleep(0)
+        busy.set()
+        await closing
+        return await reading
+
+    with ThreadPoolExecutor(1) as thread:
+        store = MetricsStore(tmp_path, thread)
+        series = asyncio.run(close_beside(RunMetrics("r", store), thread))
+
+    assert [point[:2] for point in series] == [(1, 0.5)]
+    assert store._connection is None
+
+
+def test_a_close_that_was_canceled_before_its_turn_is_made_up_for(tmp_path):
+    async def close_twice(metrics, thread):
+        await metrics.add([("a", 1, 0.5)])
+        busy = threading.Event()
+        thread.submit(busy.wait)
+        closing = asyncio.ensure_future(metrics.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        busy.set()
+        await metrics.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        store = MetricsStore(tmp_path, thread)
+        asyncio.run(close_twice(RunMetrics("r", store), thread))
+
+    assert store._connection is None
 
 
 @pytest.mark.parametrize(

@@ -427,6 +427,7 @@ class Hive:
             self._deleted.mkdir(exist_ok=True)
             deleted = self._deleted / run_id
             run.directory.rename(deleted)
+            await run.metrics.close()  # which a reader may have opened again
             await asyncio.to_thread(shutil.rmtree, deleted)
 
     def begin_close(self, seconds: float) -> None:

@@ -125,8 +125,7 @@ class RunMetrics:
 
     async def close(self) -> None:
         """Close the store until it is used again."""
-        if self._store.is_open:
-            await self._store.do(self._store.close)
+        await self._store.rest()
 
     async def _load(self, latest: dict[str, tuple[float, int]]) -> None:
         last = 0

@@ -112,16 +112,33 @@ class MetricsStore:
     be read of it, and is kept beside.
 
     The first use opens it, and `close` closes it until the next one. One thread at a time uses a
-    store: for `do` that is the one of `thread`. All methods raise sqlite3.Error and OSError.
+    store: for `do` and `rest` that is the one of `thread`. All methods raise sqlite3.Error and
+    OSError.
     """
 
     def __init__(self, directory: Path, thread: Executor | None = None) -> None:
         self._path = directory / STORE_NAME
         self._thread = thread
         self._connection: sqlite3.Connection | None = None
+        self._is_used = False  # since the last `rest`, by what may still wait for the thread
 
     async def do(self, work: Callable[..., T], *values: Any) -> T:
         """Call a function that uses the store, in its thread."""
+        self._is_used = True
+        return await self._in_thread(work, *values)
+
+    async def rest(self) -> None:
+        """Close the database, behind all that was to be done before."""
+        if not self._is_used:
+            return
+        self._is_used = False
+        try:
+            await self._in_thread(self.close)
+        except BaseException:
+            self._is_used = True
+            raise
+
+    async def _in_thread(self, work: Callable[..., T], *values: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
 
     def add(self, reports: Iterable[Report], seen: bytes = b"") -> None:
@@ -161,11 +178,6 @@ class MetricsStore:
         return max(
             (at for (at,) in self._read("SELECT max(wall_ns) FROM histograms") if at), default=0
         )
-
-    @property
-    def is_open(self) -> bool:
-        """True while the database is open."""
-        return self._connection is not None
 
     def close(self) -> None:
         """Close the database, if it is open."""
