@@ -1,5 +1,6 @@
 """Numbers that embedders give: one rule at every door, for those of Python and of numpy."""
 
+import warnings
 from contextlib import closing
 
 import numpy as np
@@ -8,11 +9,16 @@ from tests.integration.command_line import GUESTS
 
 import arkml
 from arkml import GuestEnv, Host, Limits
+from arkml.arrays import real, real_array
 from arkml.async_trainer.adaptors.guest_env import GuestsConfig
+from arkml.async_trainer.adaptors.sac_rows import _numbers
+from arkml.envs.core.coercion import floats_of
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
+from arkml.envs.llapi.actions import ActionTuple
+from arkml.envs.llapi.exception import UnityActionException
 from arkml.envs.relayrl.checks import count
-from arkml.errors import ArkmlError, UsageError
+from arkml.errors import ArkmlError, InvalidActions, PolicyFailed, UsageError
 from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
 from arkml.limits import budget_seconds, call_limits
 from arkml.training.training_options import Goal, TrainingOptions
@@ -123,3 +129,85 @@ def test_a_budget_that_is_no_number_of_seconds_is_refused(seconds):
         budget_seconds(seconds)
     with pytest.raises(UsageError, match=r"Limits\.run_seconds is "):
         Limits(run_seconds=seconds)
+
+
+FUNCTION = b"""
+(module (memory (export "memory") 1) (global (export "state") i32 (i32.const 16))
+  (func (export "f") (param f32)))
+"""
+
+ODD = {
+    "complex": np.complex64(1 + 2j),
+    "a text": np.array("1"),
+    "bytes": np.array(b"1"),
+    "an object": np.array("2", object),
+    "a time": np.timedelta64(3),
+    "masked": np.ma.masked,
+    "with a mask": np.ma.array(1.5, mask=False),
+    "a record": np.zeros((), [("a", "f4")]),
+}
+"""Scalars; the first six became floats."""
+
+
+@pytest.fixture(params=ODD)
+def odd(request):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield ODD[request.param]
+
+
+def test_it_is_neither_a_number_nor_an_array_of_numbers(odd):
+    for take in (real, real_array, floats_of):
+        with pytest.raises(TypeError):
+            take(odd)
+
+
+@pytest.mark.parametrize("number", [1, 1.5, True, np.float16(1.5), np.int8(1), np.array(1.5)])
+def test_any_real_number_is_one(number):
+    assert real(number) == float(number)
+    assert real_array(number) == number
+
+
+@pytest.mark.parametrize("values", [["1"], [None], [1j], [b"1"], [object()], [[1], [1, 2]]])
+def test_a_list_of_others_is_no_array_of_numbers(values):
+    with pytest.raises((TypeError, ValueError)):
+        real_array(values)
+
+
+def test_calls_refuse_it(odd):
+    with Host() as host, host.fleet(FUNCTION, 2) as fleet:
+        for call in (fleet.call, fleet.guests[0].call):
+            with pytest.raises(UsageError, match="does not fit an f32"):
+                call("f", odd)
+        for several in (np.full(2, 1 + 2j), np.ma.array([1.0, 2.0], mask=[True, False])):
+            with pytest.raises(UsageError, match=r"argument 1 of f"):
+                fleet.call("f", several)
+        with pytest.raises(UsageError, match="an array with a mask"):
+            fleet.write("state", np.ma.array([1.0, 2.0], mask=[True, False]))
+
+
+def test_a_policy_that_answers_it_has_failed(odd):
+    answer = np.full_like(np.asanyarray(odd), odd, shape=(1, 1), subok=True)
+
+    with pytest.raises(PolicyFailed, match="returned a"):
+        arkml.evaluate(PLAIN, lambda _: answer, episodes=1, max_episode_steps=2)
+
+
+def test_environments_refuse_it_as_an_action(odd):
+    action = np.full_like(np.asanyarray(odd), odd, shape=(1,), subok=True)
+    env = GuestEnv(PLAIN)
+    env.reset(seed=1)
+    with pytest.raises(InvalidActions):
+        env.step(action)
+    env.close()
+
+
+def test_players_refuse_it_as_actions():
+    for values in (np.ma.array([[1.0]], mask=[[True]]), np.full((1, 1), 1 + 2j)):
+        with pytest.raises(UnityActionException, match="arrays of numbers"):
+            ActionTuple(values)
+
+
+def test_the_async_trainer_refuses_it(odd):
+    with pytest.raises(UsageError, match="SAC takes numbers"):
+        _numbers("features", odd)

@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
 
 Marks = npt.NDArray[np.bool_]
+
+_MASKED = np.ma.MaskedArray
+
+
+_REAL = "biuf"
+"""Kinds of dtypes with real numbers: numpy also makes floats of texts, dates and complex ones."""
+
+
+def real(value: Any) -> float:
+    """
+    Return a number of Python or numpy as a float, also one in an array without axes.
+
+    Raises TypeError for anything else, such as a text, a masked or a complex number.
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        _require_real(value)
+    return math.ldexp(value, 0)  # float would read texts, too
+
+
+def real_array(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """
+    Return values as an array of real numbers, an array of such unchanged.
+
+    Raises TypeError or ValueError for anything else, such as texts, dates, objects, records,
+    complex numbers, or an array with a mask, which would be dropped.
+    """
+    array = np.asarray(values)
+    _require_real(array if array is values else values if isinstance(values, _MASKED) else array)
+    return array
+
+
+def _require_real(values: np.generic | npt.NDArray[Any]) -> None:
+    if values.dtype.kind not in _REAL:
+        raise TypeError(f"{values.dtype} is not a dtype of real numbers")
+    if isinstance(values, _MASKED):
+        raise TypeError("an array with a mask is no array of numbers: fill it first (.filled)")
 
 
 def some(marks: Marks) -> bool:

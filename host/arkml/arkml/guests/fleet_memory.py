@@ -136,6 +136,8 @@ class FleetMemory:
                 " dtype that the guests have there"
             )
         _require_numbers(values.dtype, "values")
+        if isinstance(values, np.ma.MaskedArray):
+            raise UsageError("values is an array with a mask: give its numbers, by .filled()")
         if values.dtype.names is not None and _has_gaps(values.dtype):
             raise UsageError(f"values is of {values.dtype}, which has gaps: give records without")
         if not values.ndim or len(values) != count:

@@ -128,6 +128,8 @@ class FunctionPolicy:
                 f"policy {self.name} returned a {type(given).__name__} that is not an array"
                 f" ({_text(error)}): {wanted}"
             ) from error
+        if isinstance(given, np.ma.MaskedArray):
+            raise PolicyFailed(f"policy {self.name} returned an array with a mask: {wanted}")
         if array.dtype.kind not in "fiu":
             raise PolicyFailed(
                 f"policy {self.name} returned a {type(given).__name__} of dtype {array.dtype}:"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import operator
 import struct
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import real
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 from arkml.runtime import bindings
@@ -246,7 +246,7 @@ def _number(kind: str, value: Number) -> Number:
     """
     bits = _BITS.get(kind)
     if bits is None:
-        return math.ldexp(value, 0)  # float would read texts, too
+        return real(value)
     whole = operator.index(value)  # type: ignore[arg-type]  # a float is a TypeError, which is meant
     if not -(1 << bits - 1) <= whole < 1 << bits:
         raise ValueError(value)
@@ -271,6 +271,8 @@ def _column_of(what: str, kind: str, value: Numbers, count: int) -> npt.NDArray[
                 f"{what}: {cut_repr(value)} does not fit an {kind}: it takes a number, or a numpy"
                 " array of one for each guest"
             ) from None
+    if isinstance(value, np.ma.MaskedArray):
+        raise UsageError(f"{what} is an array with a mask: give its numbers, by .filled()")
     if value.shape != (count,):
         raise UsageError(
             f"{what} has the shape {cut_repr(list(value.shape))}: it takes a number for each of the"

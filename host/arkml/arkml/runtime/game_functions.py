@@ -7,6 +7,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -17,6 +18,7 @@ from typing import Any, SupportsIndex, TypeAlias, TypeVar, get_args
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import real, real_array
 from arkml.base.handler_errors import is_of_handler
 from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.errors import GameFunctionFailed, InvalidArguments, LinkError, UsageError
@@ -266,7 +268,7 @@ class BoundFunction:
                 zip(self._write, self._results, values, strict=True)
             ):
                 try:
-                    write(words, at + 8 * place, each)
+                    write(words, at + 8 * place, each if kind in _WHOLE else real(each))
                 except (TypeError, OverflowError, struct.error):
                     write(words, at + 8 * place, _signed(kind, each))
         except Exception as error:
@@ -348,8 +350,11 @@ class BoundFunction:
 
     def _column(self, kind: str, value: Any, count: int) -> Columns:
         """Return the results of many guests as 64 bits, [n]."""
-        array = np.asarray(value) if isinstance(value, np.ndarray | list | tuple) else None
-        if array is None or array.shape != (count,) or array.dtype.kind not in "biuf":
+        array = None
+        if isinstance(value, np.ndarray | list | tuple):
+            with suppress(TypeError, ValueError):
+                array = real_array(value)
+        if array is None or array.shape != (count,):
             _close(value)
             raise _Wrong(
                 f"returned {cut_repr(value)}: a function that takes many returns an array of"

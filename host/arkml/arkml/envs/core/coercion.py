@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import real_array
 from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs.core.specs import Actions
@@ -15,7 +16,6 @@ from arkml.limits import whole_number
 
 _SEEDS = 1 << 63  # guests take them as an i64
 _DRAWN = 1 << 31  # drawn ones fit an i32 too, which `configure` may take
-_NUMBERS = "biuf"  # kinds of dtypes: numpy also makes floats of dates, None and complex numbers
 
 
 def seed_of(value: Any) -> int:
@@ -37,9 +37,7 @@ def floats_of(values: npt.ArrayLike) -> Floats:
 
     Raises TypeError or ValueError for values that are not an array of numbers.
     """
-    array = np.asarray(values)
-    if array.dtype.kind not in _NUMBERS:
-        raise TypeError(f"{array.dtype} is not a dtype of real numbers")
+    array = real_array(values)
     if array.dtype == np.float32:  # the usual case: the rest takes as long as a small step
         return array
     with np.errstate(over="ignore"):

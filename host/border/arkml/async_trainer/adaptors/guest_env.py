@@ -17,7 +17,7 @@ from arkml.base.files import read_file
 from arkml.batches import Floats
 from arkml.envs import step_infos
 from arkml.envs.core import decisions
-from arkml.envs.core.coercion import seed_of
+from arkml.envs.core.coercion import floats_of, seed_of
 from arkml.envs.core.decisions import Behavior, Decision, Ids
 from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.fleet_env import FleetEnv
@@ -358,7 +358,10 @@ class AgentsConfig(_GuestConfig):
 
 def _checked(act: Any, count: int, behavior: Behavior) -> Floats:
     """Return actions as float32, [count, num_actions]. Raises InvalidActions."""
-    actions = np.asarray(act, np.float32)
+    try:
+        actions = floats_of(act)
+    except (TypeError, ValueError) as error:
+        raise InvalidActions(f"{behavior.name} takes numbers, not {str(act)[:80]}") from error
     if actions.shape != (count, behavior.num_actions):
         raise InvalidActions(
             f"{behavior.name} takes actions of shape {(count, behavior.num_actions)}, not"

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.wrappers import RescaleAction
 
+from arkml.arrays import real_array
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
-from arkml.base.short_reprs import short_repr
+from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.errors import UsageError
 from arkml.limits import keep_whole
 
@@ -93,7 +94,10 @@ class GymnasiumAsEnv(Env[npt.NDArray[Any], npt.NDArray[Any]]):
         self, act: npt.NDArray[Any]
     ) -> tuple[Step[npt.NDArray[Any], npt.NDArray[Any]], Record]:
         """Act in each environment. Raises UsageError for actions of another shape."""
-        actions = np.asarray(act)
+        try:
+            actions = real_array(act)
+        except (TypeError, ValueError):
+            raise UsageError(f"act is {cut_repr(act)}: it takes numbers") from None
         if len(actions) != len(self._envs):
             raise UsageError(f"{len(actions)} actions for {len(self._envs)} environments")
         count = len(self._envs)

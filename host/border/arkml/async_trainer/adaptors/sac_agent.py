@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from arkml.arrays import real_array
 from arkml.async_trainer.adaptors.sac_rows import SacReplayBuffer
 from arkml.async_trainer.core.agent import Agent
 from arkml.async_trainer.core.record import Record
@@ -106,7 +107,10 @@ class SacAgent(Agent, SyncModel):
 
         Raises UsageError for observations of another shape.
         """
-        observations = np.asarray(obs, np.float32)
+        try:
+            observations = real_array(obs).astype(np.float32, copy=False)
+        except (TypeError, ValueError):
+            raise UsageError(f"observations are {cut_repr(obs)}: the agent takes numbers") from None
         if observations.ndim != 2 or observations.shape[1] != self._settings.features:
             raise UsageError(
                 f"observations have the shape {observations.shape}: the agent takes"

@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.arrays import real_array
 from arkml.async_trainer.core.buffers import ReplayBufferBase, StepProcessor
 from arkml.async_trainer.core.transition_batches import TransitionBatch
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.errors import UsageError
 from arkml.hive.protocol.rows import META, RowColumns, RowKind
@@ -285,7 +287,10 @@ class SacReplayBufferConfig:
 
 def _numbers(name: str, values: Any) -> Floats:
     """Return float32, [n, width]. Raises UsageError for other shapes and non-finite numbers."""
-    array = np.asarray(values, np.float32)
+    try:
+        array = real_array(values).astype(np.float32, copy=False)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} are {cut_repr(values)}: SAC takes numbers") from None
     if array.ndim != 2:
         raise UsageError(
             f"{name} have the shape {array.shape}: SAC takes [environments, width]; flatten them"

@@ -186,7 +186,8 @@ def numbers(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
     of numbers, and for values that an integer dtype cannot hold, such as 1.5, NaN or too large
     ones.
     """
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
+    is_array = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
+    if not is_array or values.dtype.kind not in "biuf":
         raise UnityActionException(f"Actions are arrays of numbers, not {str(values)[:80]}")
     if values.dtype == dtype:
         return values
