@@ -137,6 +137,13 @@ def test_a_hive_that_is_not_there_is_one_sentence():
     assert gone.err.startswith("error: no hive answers at 127.0.0.1:9")
 
 
+def test_a_guest_that_was_to_train_at_a_hive_that_is_not_there_is_told_of_at_its_end():
+    played = arkml("run", REACH, "--frames", "2", "--hive", "127.0.0.1:9")
+
+    assert played.status == 1
+    assert "error: c_reach.wasm has trained nothing: no hive answers at 127.0.0.1:9" in played.err
+
+
 def test_a_hive_for_others_insists_on_a_token(tmp_path):
     refused = arkml("hive", "serve", "--host", "0.0.0.0", "--data", tmp_path)
 

@@ -424,6 +424,22 @@ class HiveAccess(Closing):
         """The names by which `shared` guests have started runs, in that order."""
         return [name for _, _, name in list(self._asked)]
 
+    def find_absence(self) -> str:
+        """
+        Return a sentence on why the hive that is named does not answer, empty if it does.
+
+        Asks it where a guest has, and has had no answer yet. Blocks for some seconds at most.
+        """
+        if self.grant.is_embedded or not self._clients:
+            return ""
+        client = self.client()
+        try:
+            if not client.has_answered:
+                client.health().result()
+        except HiveError as error:
+            return str(error)
+        return ""
+
     @property
     def absence(self) -> str:
         """A sentence on why no hive has ever answered, empty if one has or none was asked."""
