@@ -167,11 +167,16 @@ def test_a_file_that_is_no_state_is_refused_in_a_sentence(tmp_path, words):
 
 
 def test_the_state_of_another_module_is_refused(tmp_path):
-    file = saved(tmp_path, "--frames", "1")
-    result = invoke("state", "load", file, GUESTS / "c_echo.wasm")
+    """It was refused by what the other module lacks here, such as a function of its game."""
+    file, lacking = saved(tmp_path, "--frames", "1"), tmp_path / "lacking.wat"
+    lacking.write_text('(module (import "env" "f" (func)) (func (export "ark_applet_update")))')
 
-    assert result.status == 2
-    assert "the state is of c_applet.wasm" in result.err
+    for other in (GUESTS / "c_echo.wasm", GUESTS / "c_servlet.wasm", lacking):
+        result = invoke("state", "load", file, other)
+        assert result.status == 2
+        assert result.err.startswith(
+            "error: the state belongs to another module: it is of c_applet.wasm, whose"
+        )
 
 
 def test_no_file_that_is_read_is_written_over(tmp_path):

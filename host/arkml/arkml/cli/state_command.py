@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from arkml.base.terminal import harmless
 from arkml.cli import options, run_command
 from arkml.cli.exits import GOOD, print_json
 from arkml.cli.units import size
+from arkml.cli.user_files import read_module
 from arkml.errors import UsageError
 
 _SAVE = options.epilog(
@@ -80,9 +82,11 @@ def save(options: StateRunOptions) -> int:
 
 def load(options: StateRunOptions) -> int:
     """Run a guest from a saved state on."""
-    from arkml.guests.snapshots import FleetSnapshot, read_state
+    from arkml.guests.snapshots import FleetSnapshot, read_state, require_digest
 
-    state, given = read_state(options.file), options.run.instances
+    state, given, guest = read_state(options.file), options.run.instances, options.run.guest
+    # Before all that this module may lack, which says nothing of the state.
+    require_digest(state, guest.name, hashlib.sha256(read_module(guest)).hexdigest())
     if not isinstance(state, FleetSnapshot):
         return run_command.run_from(options.run, state=state)
     if given not in (1, len(state)):

@@ -271,13 +271,18 @@ def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
     }
 
 
-def require_same_module(state: _State, module: CompiledModule) -> None:
-    """Raise StateRefused for the state of another module, or with globals of other types."""
-    if state.module != module.digest:
+def require_digest(state: GuestSnapshot | FleetSnapshot, name: str, digest: str) -> None:
+    """Raise StateRefused for the state of another module than the one of that name and digest."""
+    if state.module != digest:
         raise StateRefused(
-            f"the state is of {state.name}, whose module has the digest {state.module[:12]}…;"
-            f" {module.name} has {module.digest[:12]}…"
+            f"the state belongs to another module: it is of {state.name}, whose module has the"
+            f" digest {state.module[:12]}…; {name} has {digest[:12]}…"
         )
+
+
+def require_same_module(state: GuestSnapshot | FleetSnapshot, module: CompiledModule) -> None:
+    """Raise StateRefused for the state of another module, or with globals of other types."""
+    require_digest(state, module.name, module.digest)
     if state._kinds != module.state.kinds:  # noqa: SLF001
         raise StateRefused(
             f"the state of {state.name} is damaged: its globals have other types than the module's"
