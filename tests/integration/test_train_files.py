@@ -137,6 +137,31 @@ def test_an_update_that_a_learner_makes_at_its_end_is_learned(grounded, last, re
     assert bool(outcome.unlearned) == bool(reason)
 
 
+@pytest.mark.parametrize(
+    ("read", "due", "reason"),
+    [
+        (320, 0, "mine wants more rows than the 320 that there are: train for longer"),
+        (300, 0, "the learner has made no update of 320 rows"),
+        (320, 1, "the learner has made no update of 320 rows"),
+        (320, None, "the learner has made no update of 320 rows"),
+    ],
+)
+def test_a_learner_of_a_package_that_has_read_all_rows_and_has_no_update_due_is_not_waited_for(
+    grounded, monkeypatch, caplog, read, due, reason
+):
+    latest = {"time/total_timesteps": read} | ({} if due is None else {"hive/updates_due": due})
+    client, waits = Packaged(replace(RUN, rows=320, latest=latest)), due != 0 or read < 320
+    monkeypatch.setattr("arkml.training.outcome._PATIENCE_UPDATE", 0.05 if waits else 1e9)
+    monkeypatch.setattr("arkml.training.outcome._TOLD_AFTER", 0.0)
+    caplog.set_level("INFO")
+    with RunMonitor(hives_of(grounded), lambda _: None) as monitor:
+        outcome = gather(client, RUN, grounded.load(ACTOR), monitor, wants_update=True)
+
+    assert outcome.unlearned == f"nothing was learned: {reason}"
+    told = "run run: waiting for the first update of mine, 0.05 s at most"
+    assert (told in caplog.messages) is waits
+
+
 class Late(Ended):
     """A client of a hive that does not answer a question about its run in time, but the next."""
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, NotFound
 from arkml.hive.protocol.runs import OVER
@@ -18,7 +19,9 @@ from arkml.training.results import (
     EVALUATION_RETURN,
     LEARNER_ENDS,
     ROLLOUT_ROWS,
+    ROWS_READ,
     TRAINING_RETURN,
+    UPDATES_DUE,
     PolicyKind,
     RatedBy,
     Series,
@@ -34,11 +37,14 @@ if TYPE_CHECKING:
     from arkml.hive.protocol.settings import Settings
     from arkml.runs.membership import RunMembership
 
+log = SafeLogger(__name__)
+
 T = TypeVar("T")
 
 _PATIENCE = 30.0  # seconds for all answers of a hive together
 _PATIENCE_GONE = 3.0  # of one that was gone just now
 _PATIENCE_UPDATE = 120.0  # of a first update, which is compiled before
+_TOLD_AFTER = 2.0  # of it, after which people are told of the wait
 _PATIENCE_ROWS = 5.0  # of rows that are on their way
 _SLICE = 0.1
 _POLL = 0.01
@@ -209,6 +215,7 @@ def _wait_for_update(
     Returns what it needs and the last state of the run; None for each that the hive did not send.
     """
     answers = PatientClient(client, is_hurried, _PATIENCE_UPDATE)
+    began, is_told = time.monotonic(), False
     membership = membership_of(subject)
     if membership is not None:
         answers.until(membership.deliver, _PATIENCE_ROWS)
@@ -223,6 +230,12 @@ def _wait_for_update(
             is_due = info.rows >= first.rows and info.status not in OVER
             if info.n_opts > run.n_opts or not is_due or _deaths(run, info):
                 break
+            if first.is_unreachable(info):
+                break
+            if not is_told and time.monotonic() - began >= _TOLD_AFTER:
+                is_told = True
+                wait = "run %s: waiting for the first update of %s, %g s at most"
+                log.info(wait, run.name, first.learner, _PATIENCE_UPDATE)
             answers.until(lambda: False, _SLICE)
     return first, info
 
@@ -242,6 +255,9 @@ def _unlearned(
         begins = f"{first.learner} begins with {first.rows:,} rows ({first.setting}), and "
         there = f"{begins}there are {info.rows:,}" if first.setting else "there are no rows"
         return f"nothing was learned: {there}: train for longer{reason}"
+    if first is not None and first.is_unreachable(info):
+        wants = f"{first.learner} wants more rows than the {info.rows:,} that there are"
+        return f"nothing was learned: {wants}: train for longer{reason}"
     new = info.rows - run.rows
     return f"nothing was learned: the learner has made no update of {new:,} rows{reason}"
 
@@ -269,6 +285,16 @@ class _FirstUpdate(NamedTuple):
             "ppo": (rollout, "rollout_rows"),
         }.get(settings.learner, (1, ""))
         return cls(settings.learner, rows, setting)
+
+    def is_unreachable(self, info: RunInfo) -> bool:
+        """
+        Return whether a learner of another package waits for more rows than a run has.
+
+        How many it begins with is known to it alone, which says when it has read all of them and
+        no update is due. The others have the rows that they begin with, and may be compiling.
+        """
+        has_read = info.latest.get(ROWS_READ, -1.0) >= info.rows
+        return not self.setting and has_read and info.latest.get(UPDATES_DUE) == 0
 
 
 def _deaths(run: RunInfo, info: RunInfo) -> int:

@@ -51,6 +51,9 @@ LEARNER_ENDS = "hive/learner_ends"
 ROLLOUT_ROWS = "replay/rollout_rows"
 """Metric of a run that learns by PPO: the rows of a rollout, which follow its agents."""
 
+ROWS_READ, UPDATES_DUE = "time/total_timesteps", "hive/updates_due"
+"""Metrics of a run: the rows that its learner has read, the updates that they allow."""
+
 EQUAL_REWARDS, CONSTANT_FEATURES = "rollout/equal_rewards", "features/constant"
 """Metrics of a run: 1 if all rewards were equal, and the features that had one value only."""
 

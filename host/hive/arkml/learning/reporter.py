@@ -171,6 +171,7 @@ class Reporter:
             yield "hive/stale_share", ages.stale
         if experience.log.lost:
             yield "hive/lost", float(experience.log.lost)
+        yield "hive/updates_due", float(learner.due)
         if rows:
             yield "hive/updates_per_row", learner.updates / rows
             if not learner.algorithm.is_on_policy:
