@@ -15,7 +15,7 @@ from arkml.trials.server.web import entry_queue, rates
 from arkml.trials.server.web.access import ALL, Access, Grant
 from arkml.trials.server.web.calls import WebCall
 from arkml.trials.server.web.connections import Connection, Connections, connection_in
-from arkml.trials.server.web.entry_queue import EntryQueue
+from arkml.trials.server.web.entry_queue import EntryQueue, EntryRoom
 from arkml.trials.server.web.lifecycle_calls import LifecycleMethods
 from arkml.trials.server.web.rates import ReadingPaces, TokenBucket
 from arkml.trials.server.web.web_options import WebLimits, WebOptions
@@ -69,7 +69,7 @@ async def taken(queue):
 
 
 async def test_a_watcher_that_reads_gets_every_state():
-    queue = EntryQueue(4, 1_000)
+    queue = EntryQueue(4, 10_000, EntryRoom())
     for state in range(1, 5):
         queue.put(entry("a", state))
 
@@ -78,7 +78,7 @@ async def test_a_watcher_that_reads_gets_every_state():
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 5)), max_size=80))
 def test_a_watcher_that_does_not_read_gets_the_last_state_of_each_trial(states):
-    queue = EntryQueue(4, 1_000)
+    queue = EntryQueue(4, 10_000, EntryRoom())
     for one in states:
         queue.put(entry(*one))
         assert len(queue) <= 12  # twice the trials, or the limit
@@ -91,7 +91,7 @@ def test_a_watcher_that_does_not_read_gets_the_last_state_of_each_trial(states):
 
 async def test_a_watcher_that_never_reads_has_a_bound(monkeypatch):
     monkeypatch.setattr(entry_queue, "MOST_ENTRIES", 10)
-    queue = EntryQueue(4, 1_000)
+    queue = EntryQueue(4, 10_000, EntryRoom())
     for number in range(1_000):
         queue.put(entry(f"t{number}", 1))
         assert len(queue) <= 21
@@ -128,6 +128,26 @@ async def test_entries_that_a_watcher_does_not_read_have_a_bound_of_bytes():
     assert [first.trial_id, *read] == [f"{number}" for number in range(1, 102)]
 
 
+async def test_entries_that_many_watchers_do_not_read_have_one_bound(monkeypatch):
+    """A browser held 22 MB of states that it did not read, and 200 of one address held so much."""
+    monkeypatch.setattr(entry_queue, "MOST_BYTES", 100_000)
+    methods = LifecycleMethods(EndlessTrials(), WebLimits(), Access(WebOptions()))
+    watch, room = methods.by_name["WatchTrials"].answer, methods._room
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(20):
+            call = WebCall("WatchTrials", TrialListRequest(full_info=True), [], ALL)
+            entries = await stack.enter_async_context(contextlib.aclosing(watch(call)))
+            await anext(entries)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        unread = room.bytes
+        for _ in range(300):
+            await anext(entries)  # of one that reads, while the others do not
+
+        assert 100_000 < unread <= 100_000 + 20 * 5_000
+    assert room.bytes == 0
+
+
 @pytest.mark.parametrize(("descriptors", "most"), [(40, 10), (2, 1), (400, 20)])
 def test_connections_leave_descriptors_to_the_rest_of_a_server(monkeypatch, descriptors, most):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
@@ -146,7 +166,7 @@ async def test_addresses_that_do_not_rest_have_a_bound(monkeypatch):
 
 
 async def test_a_watcher_waits_for_the_next_state():
-    queue = EntryQueue(4, 1_000)
+    queue = EntryQueue(4, 10_000, EntryRoom())
     waiting = asyncio.create_task(queue.next())
     await asyncio.sleep(0)
     queue.put(entry("a", 1))

@@ -10,6 +10,25 @@ from arkml.trials.wire.lifecycle_pb2 import TrialListEntry
 MOST_ENTRIES = 100_000
 """Maximum number of entries that stay in a queue."""
 
+MOST_BYTES = 256 << 20
+"""Size of all entries in the queues of a port, above which a queue takes in no more than it has."""
+
+_ENTRY_BYTES = 256
+"""Estimated overhead of an entry in bytes."""
+
+
+class EntryRoom:
+    """
+    The room that the queues of a port share.
+
+    Attributes:
+        bytes: Size of the entries that wait in all of them.
+
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
 
 class EntryQueue:
     """
@@ -17,12 +36,14 @@ class EntryQueue:
 
     Beyond `most` entries only the last state of each trial is kept, and of these only the newest
     MOST_ENTRIES. Who puts entries waits for `room`, so that entries of much more than `most_bytes`
-    never wait. So a watcher that does not read costs bounded memory.
+    never wait, and none beside another one while `shared` is full. So watchers that do not read
+    cost bounded memory, each and all. `drop` gives back what the queue takes of `shared`.
     """
 
-    def __init__(self, most: int, most_bytes: int) -> None:
+    def __init__(self, most: int, most_bytes: int, shared: EntryRoom) -> None:
         self._most = most
         self._most_bytes = most_bytes
+        self._shared = shared
         self._bytes = 0
         self._limit = most
         self._entries: deque[TrialListEntry] = deque()
@@ -35,7 +56,7 @@ class EntryQueue:
     def put(self, entry: TrialListEntry) -> None:
         """Queue an entry."""
         self._entries.append(entry)
-        self._bytes += entry.ByteSize()
+        self._count(_size(entry))
         self._arrived.set()
         if len(self._entries) > self._limit:
             last: dict[str, TrialListEntry] = {}
@@ -43,14 +64,19 @@ class EntryQueue:
                 last.pop(one.trial_id, None)
                 last[one.trial_id] = one
             self._entries = deque(list(last.values())[-MOST_ENTRIES:])
-            self._bytes = sum(one.ByteSize() for one in self._entries)
+            self._count(sum(map(_size, self._entries)) - self._bytes)
             self._limit = max(self._most, 2 * len(self._entries))
 
     async def room(self) -> None:
-        """Wait while the queued entries take more than `most_bytes`."""
-        while self._bytes > self._most_bytes:
+        """Wait while the queued entries take too much."""
+        while self._is_full:
             self._taken.clear()
             await self._taken.wait()
+
+    def drop(self) -> None:
+        """Drop the queued entries, and give their room back."""
+        self._entries.clear()
+        self._count(-self._bytes)
 
     def end(self) -> None:
         """End the stream after the queued entries."""
@@ -65,6 +91,20 @@ class EntryQueue:
             self._arrived.clear()
             await self._arrived.wait()
         entry = self._entries.popleft()
-        self._bytes -= entry.ByteSize()
+        self._count(-_size(entry))
         self._taken.set()
         return entry
+
+    @property
+    def _is_full(self) -> bool:
+        if self._shared.bytes > MOST_BYTES and self._entries:
+            return True
+        return self._bytes > self._most_bytes
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        self._shared.bytes += size
+
+
+def _size(entry: TrialListEntry) -> int:
+    return entry.ByteSize() + _ENTRY_BYTES

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from arkml.trials.server.web.access import Access
 from arkml.trials.server.web.calls import WebCall, WebMethod, running
-from arkml.trials.server.web.entry_queue import EntryQueue
+from arkml.trials.server.web.entry_queue import EntryQueue, EntryRoom
 from arkml.trials.server.web.web_options import WebLimits
 from arkml.trials.service import TrialService, version_info
 from arkml.trials.wire.common_pb2 import TrialState, VersionRequest
@@ -30,6 +30,7 @@ class LifecycleMethods:
         self._trials = trials
         self._limits = limits
         self._access = access
+        self._room = EntryRoom()
 
     @property
     def by_name(self) -> Mapping[str, WebMethod]:
@@ -63,11 +64,14 @@ class LifecycleMethods:
 
     async def _watch(self, call: WebCall) -> AsyncGenerator[Message, None]:
         """Yield states; a token for one trial sees only it, and only until it ends."""
-        queue = EntryQueue(self._limits.queued_entries, self._limits.queued_bytes)
-        async with running(self._feed(call, queue)) as (feeding,):
-            while (entry := await queue.next()) is not None:
-                yield entry
-            await feeding
+        queue = EntryQueue(self._limits.queued_entries, self._limits.queued_bytes, self._room)
+        try:
+            async with running(self._feed(call, queue)) as (feeding,):
+                while (entry := await queue.next()) is not None:
+                    yield entry
+                await feeding
+        finally:
+            queue.drop()
 
     async def _feed(self, call: WebCall, queue: EntryQueue) -> None:
         entries: Any = self._trials.watch(call.request)
