@@ -565,6 +565,15 @@ def test_a_file_of_parameters_that_is_damaged_is_refused(tmp_path, content):
         agent_of().load_params(tmp_path)
 
 
+def test_a_file_of_parameters_is_not_read_through_a_link(tmp_path):
+    agent_of().save_params(tmp_path)
+    (tmp_path / "sac.npz").rename(tmp_path / "elsewhere")
+    (tmp_path / "sac.npz").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(OSError, match="it is a symbolic link"):
+        agent_of().load_params(tmp_path)
+
+
 def test_parameters_of_other_widths_are_refused(tmp_path):
     agent_of().save_params(tmp_path)
 

@@ -483,6 +483,16 @@ def test_a_dataset_whose_files_are_not_plain_is_refused(tmp_path, name, place):
         read_demonstrations(path)
 
 
+@pytest.mark.parametrize("name", ["data", "data/main_data.hdf5", "data/metadata.json"])
+def test_no_file_of_a_dataset_is_read_through_a_link(tmp_path, name):
+    path, other = dataset(tmp_path / "set", lambda _: None), tmp_path / "other"
+    (path / name).rename(other)
+    (path / name).symlink_to(other)
+
+    with pytest.raises(UsageError, match=r"cannot be read: it is a symbolic link"):
+        read_demonstrations(path)
+
+
 @pytest.mark.parametrize(
     "change",
     [

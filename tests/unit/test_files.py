@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arkml.base import files
-from arkml.base.files import lock_file, open_file, read_file, read_plain, write_atomic
+from arkml.base.files import lock_file, open_file, open_inside, read_file, read_plain, write_atomic
 
 
 def names_in(directory):
@@ -174,9 +174,9 @@ def test_links_are_followed_where_that_is_wanted(tmp_path, mode):
     open_file(link, mode=mode).close()
 
     assert read_plain(link) == b"one"
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(OSError, match="it is a symbolic link"):
         open_file(link, follow=False, mode=mode)
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(OSError, match="it is a symbolic link"):
         read_plain(link, follow=False)
 
 
@@ -209,3 +209,29 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path):
     for read in (read_file, read_plain, partial(read_file, most=1 << 41)):
         with pytest.raises(OSError, match="it has more than"):
             read(tmp_path / "file")
+
+
+@pytest.mark.parametrize("linked", ["rows", "data", "data/inner", "data/inner/rows"])
+def test_no_link_leads_out_of_a_folder_that_was_named(tmp_path, linked):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "rows").write_bytes(b"secret")
+    named = tmp_path / "named"
+    (named / "data" / "inner").mkdir(parents=True)
+    for file in ("rows", "data/inner/rows"):
+        (named / file).write_bytes(b"own")
+    (tmp_path / "link").symlink_to(named)
+    name = linked if linked.endswith("rows") else "data/inner/rows"
+    with open_inside(tmp_path / "link", name) as file:
+        assert file.read() == b"own"
+    (named / linked).rename(tmp_path / "gone")
+    (named / linked).symlink_to(tmp_path / "elsewhere" / ("rows" if name == linked else ""))
+
+    with pytest.raises(OSError, match=r"it is a symbolic link, which is not followed.*"):
+        open_inside(tmp_path / "link", name)
+
+
+def test_a_file_in_the_place_of_a_folder_is_no_link(tmp_path):
+    (tmp_path / "data").write_bytes(b"")
+
+    with pytest.raises(NotADirectoryError):
+        open_inside(tmp_path, "data/rows")

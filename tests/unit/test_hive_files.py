@@ -2,10 +2,15 @@
 
 import pytest
 
+from arkml.errors import ArkmlError
 from arkml.hive.protocol.watch_messages import GuestReport
+from arkml.learning.checkpoint_files import Checkpoints
+from arkml.learning.event_files import read_events
+from arkml.learning.run_directory import LogReader, RunDirectory
 from arkml.server.hive_files import read_kept
 from arkml.server.labels import Labels
 from arkml.server.run_origin import RunStart
+from arkml.training import training_record
 
 KEPT = [
     Labels(title="t", tags=["a"]),
@@ -43,3 +48,30 @@ def test_a_file_that_is_too_long_or_a_link_is_not_read(tmp_path, caplog, kept):
     assert read_kept(long, type(kept)) is None
     assert read_kept(link, type(kept)) is None
     assert len(caplog.records) == 2
+
+
+FILES = {
+    "run.json": RunDirectory.open,
+    "checkpoints/000000000005.safetensors": lambda run: Checkpoints(run / "checkpoints").find(5),
+    "rows/0000000000.rows": lambda run: LogReader(run / "rows")._map(0),
+    "events/events.1": lambda run: list(read_events(run / "events" / "events.1")),
+    "training.json": lambda run: training_record._read(run / "training.json"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_of_a_run_or_a_training_is_read_through_a_link(tmp_path, name):
+    path, elsewhere = tmp_path / name, tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"{}")
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(elsewhere)
+
+    with pytest.raises((OSError, ArkmlError), match="it is a symbolic link"):
+        FILES[name](tmp_path)
+
+
+def test_a_best_checkpoint_is_not_named_by_a_link(tmp_path):
+    (tmp_path / "elsewhere").write_bytes(b"5")
+    (tmp_path / "best").symlink_to("elsewhere")
+
+    assert Checkpoints(tmp_path).best is None

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.base.files import open_file
+from arkml.base.files import open_inside
 from arkml.base.output_files import make_directory, write_file
 from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.demonstrations.dataset import (
@@ -50,7 +50,7 @@ _INITIAL, _RUNNING, _TERMINAL, _INTERRUPTED = (
 
 def is_dataset(path: Path) -> bool:
     """Return True if a directory holds a dataset."""
-    return (_data_of(path) / _METADATA).is_file()
+    return (path / _folder_of(path) / _METADATA).is_file()
 
 
 def require_h5py() -> None:
@@ -70,17 +70,18 @@ def read_minari(path: Path) -> DemonstrationSet:
     require_h5py()
     import h5py
 
-    folder = _data_of(path)
-    layout = _metadata(folder / _METADATA).get("data_format", "hdf5")
+    below = _folder_of(path)
+    layout = _metadata(path, f"{below}{_METADATA}").get("data_format", "hdf5")
     if layout != "hdf5":
         raise UsageError(
             f"{path} is stored as {cut_repr(layout)}: it takes a dataset of format 'hdf5'"
         )
     try:
-        with open_file(folder / _ROWS) as plain, h5py.File(plain, "r") as file:
+        with open_inside(path, f"{below}{_ROWS}") as plain, h5py.File(plain, "r") as file:
             episodes = list(_episodes(path, file))
     except OSError as error:
-        raise UsageError(f"{folder / _ROWS} cannot be read: {cut_text(error)}") from None
+        reason = error.strerror or cut_text(error)
+        raise UsageError(f"{path / below / _ROWS} cannot be read: {reason}") from None
     except (KeyError, ValueError, RuntimeError, TypeError, OverflowError) as error:
         raise UsageError(f"{path} is not a dataset of Minari: {cut_text(error)}") from None
     if not episodes:
@@ -121,14 +122,15 @@ def write_minari(path: Path, demonstrations: DemonstrationSet) -> None:
     write_file(folder / _METADATA, (json.dumps(metadata, indent=2) + "\n").encode())
 
 
-def _data_of(path: Path) -> Path:
-    """Return the folder of the files: users name it, or the one above it, as in Minari."""
-    return path if (path / _METADATA).is_file() else path / _DATA
+def _folder_of(path: Path) -> str:
+    """Return what leads to the files: users name their folder, or the one above, as in Minari."""
+    return "" if (path / _METADATA).is_file() else f"{_DATA}/"
 
 
-def _metadata(path: Path) -> dict[str, Any]:
+def _metadata(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
     try:
-        with open_file(path) as file:
+        with open_inside(folder, name) as file:
             text = file.read(_MOST_TEXT + 1)
         if len(text) > _MOST_TEXT:
             raise UsageError(f"{path} is larger than {_MOST_TEXT:,} bytes")

@@ -139,7 +139,7 @@ class Sweep(Closing):
             write_file(path, (json.dumps(record, indent=2) + "\n").encode())
             return
         try:
-            before = json.loads(read_plain(path))
+            before = json.loads(read_plain(path, follow=False))
         except (OSError, ValueError):
             before = None
         if not isinstance(before, dict):
@@ -186,7 +186,7 @@ def _study(path: Path, seed: int) -> Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         with suppress(FileNotFoundError):  # of a new sweep
-            open_file(path).close()  # Optuna itself would wait for a pipe
+            open_file(path, follow=False).close()  # Optuna itself would wait for a pipe
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     backend = JournalFileBackend(str(path), JournalFileOpenLock(str(path)))

@@ -149,7 +149,7 @@ def _is_used(data: Path) -> bool:
 def _read(path: Path) -> dict[str, Any] | None:
     """Return the content of the file, None without one. Raises UsageError if it is damaged."""
     try:
-        record = json.loads(read_plain(path))
+        record = json.loads(read_plain(path, follow=False))
         _identity(record)
         return {
             **record,
@@ -178,7 +178,7 @@ def _first_run(data: Path) -> RunIdentity | None:
     runs: list[tuple[int, RunIdentity]] = []
     for path in data.glob(f"runs/*/{DOCUMENT_NAME}"):
         try:
-            document = json.loads(read_plain(path))
+            document = json.loads(read_plain(path, follow=False))
             request = document["request"]
             run = _identity({**request["settings"], **request})
             runs.append((int(document["started_at"]), run))

@@ -95,6 +95,32 @@ def open_file(
         raise
 
 
+def open_inside(folder: Path, name: str) -> IO[bytes]:
+    """
+    Open a plain file of a folder that someone has named, such as "data/rows.hdf5".
+
+    The folder may be a symbolic link, as it was named; what it holds may come from anybody. Raises
+    OSError as `open_file` does, and for a symbolic link on the way from the folder to the file.
+    """
+    *parents, last = name.split("/")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = os.open(folder, flags)
+    try:
+        for depth, parent in enumerate(parents, 1):
+            way = folder.joinpath(*parents[:depth])
+            try:
+                inner = os.open(parent, flags | os.O_NOFOLLOW, dir_fd=descriptor)
+            except NotADirectoryError:  # which a link is here
+                if stat.S_ISLNK(os.lstat(parent, dir_fd=descriptor).st_mode):
+                    raise _linked(way) from None
+                raise
+            os.close(descriptor)
+            descriptor = inner
+        return open_file(Path(last), follow=False, within=descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def read_plain(path: Path, *, follow: bool = True, most: int = _MOST_OF_FILE) -> bytes:
     """
     Return the content of a file that `open_file` opens, which has at most `most` bytes, or 1 GiB.
@@ -118,6 +144,8 @@ def _opened(path: Path, flags: int, within: int | None, mode_of_new: int = 0o666
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a pipe that nobody reads
             raise _not_plain(path) from None
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise _linked(path) from None
         raise
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -126,6 +154,10 @@ def _opened(path: Path, flags: int, within: int | None, mode_of_new: int = 0o666
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise _not_plain(path)
+
+
+def _linked(path: Path) -> OSError:
+    return OSError(errno.ELOOP, "it is a symbolic link, which is not followed", str(path))
 
 
 def _not_plain(path: Path) -> OSError:

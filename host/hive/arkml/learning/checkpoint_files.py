@@ -136,7 +136,7 @@ class Checkpoints:
         """
         for n_opts in reversed(self.numbers()):
             try:
-                return read_checkpoint(self._path(n_opts), settings)
+                return read_checkpoint(self._path(n_opts), settings, follow=False)
             except CheckpointDamaged as error:
                 log.warning("checkpoint %d is skipped: %s", n_opts, error)
         former = sorted(self._directory.glob(f"*{_FORMER_SUFFIX}"))
@@ -154,7 +154,7 @@ class Checkpoints:
         path = self._path(n_opts)
         for file in (path, path.with_suffix(_FORMER_SUFFIX)):
             if file.exists():
-                return read_checkpoint(file, settings)
+                return read_checkpoint(file, settings, follow=False)
         return None
 
     def numbers(self) -> list[int]:
@@ -165,7 +165,7 @@ class Checkpoints:
     def best(self) -> int | None:
         """The number of updates of the best checkpoint, None if none is marked."""
         try:
-            return int(read_plain(self._directory / _BEST))
+            return int(read_plain(self._directory / _BEST, follow=False))
         except (OSError, ValueError):
             return None
 
@@ -196,7 +196,9 @@ def shaping_settings(settings: Settings) -> dict[str, Any]:
     } | {name: value for name, value in later.items() if value}
 
 
-def read_checkpoint(path: Path, settings: Settings | None = None) -> Checkpoint:
+def read_checkpoint(
+    path: Path, settings: Settings | None = None, *, follow: bool = True
+) -> Checkpoint:
     """
     Return the checkpoint in a file, which may come from anywhere.
 
@@ -207,6 +209,7 @@ def read_checkpoint(path: Path, settings: Settings | None = None) -> Checkpoint:
         path: The file.
         settings: Settings of a run that is to continue from it. One of other shapes is refused, and
             for a learner of arkml one with more bytes than its tensors can have.
+        follow: Whether the file may be a symbolic link, as one that someone has named.
 
     Raises:
         CheckpointDamaged: The file is not a checkpoint.
@@ -216,7 +219,7 @@ def read_checkpoint(path: Path, settings: Settings | None = None) -> Checkpoint:
 
     """
     try:
-        with open_file(path) as file:
+        with open_file(path, follow=follow) as file:
             size = os.fstat(file.fileno()).st_size
             begin = file.read(_LOOKED_AT)
             if begin.startswith(_ZIP) and _FORMER_NAME in begin:

@@ -83,7 +83,7 @@ def read_events(path: Path) -> Iterator[Event]:
     Checksums of events are not compared: in Python that takes longer than the rest of the work.
     Raises OSError, and protobuf's DecodeError for bytes that are not an event.
     """
-    data, at = read_plain(path), 0
+    data, at = read_plain(path, follow=False), 0
     while at + _HEADER.size <= len(data):
         size, _ = _HEADER.unpack_from(data, at)
         at += _HEADER.size + size + _SUM_BYTES

@@ -60,7 +60,7 @@ class RunDirectory:
     def open(cls, directory: Path) -> RunDirectory:
         """Read `run.json`. Raises ProtocolError or InvalidSettings if it cannot be used."""
         try:
-            values = parse_object(read_plain(directory / "run.json"))
+            values = parse_object(read_plain(directory / "run.json", follow=False))
             names = tuple(str(name) for name in values.get("names", ()))
             return cls(directory, str(values["id"]), RunRequest.from_json(values["request"]), names)
         except (
@@ -94,7 +94,7 @@ class RunDirectory:
     def _origin(self, name: str) -> Checkpoint:
         runs, settings = self.directory.parent, self.request.settings
         if name == ORIGIN_FILE:
-            return read_checkpoint(runs.parent / ORIGIN_FILE, settings)
+            return read_checkpoint(runs.parent / ORIGIN_FILE, settings, follow=False)
         match = _ORIGIN.fullmatch(name)
         if match is None:
             raise NoCheckpoint(f"checkpoint {name!r} is not of the form RUN or RUN@UPDATES")
@@ -200,7 +200,7 @@ class LogReader:
         # The old map is unmapped with its last view: it cannot be closed while one is alive.
         self._mapped = self._view = None
         try:
-            file = open_file(self._directory / segment_name(number))
+            file = open_file(self._directory / segment_name(number), follow=False)
         except FileNotFoundError:
             return None
         with file:
