@@ -2,6 +2,7 @@
 
 import warnings
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,11 @@ from arkml import GuestEnv, Host, Limits
 from arkml.arrays import real, real_array
 from arkml.async_trainer.adaptors.guest_env import GuestsConfig
 from arkml.async_trainer.adaptors.sac_rows import _numbers
+from arkml.async_trainer.core.simple_replay_buffer import (
+    SimpleReplayBuffer,
+    SimpleReplayBufferConfig,
+)
+from arkml.async_trainer.core.transition_batches import ArrayBatch
 from arkml.envs.core.coercion import floats_of
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
@@ -20,6 +26,7 @@ from arkml.envs.llapi.exception import UnityActionException
 from arkml.envs.relayrl.checks import count
 from arkml.errors import ArkmlError, InvalidActions, PolicyFailed, UsageError
 from arkml.guest_trials.guest_trials_options import GuestTrialsOptions
+from arkml.hive.protocol.settings import Settings
 from arkml.limits import budget_seconds, call_limits
 from arkml.training.training_options import Goal, TrainingOptions
 
@@ -101,6 +108,46 @@ def test_a_whole_number_of_python_or_numpy_is_taken(tmp_path, door):
 def test_a_bool_and_what_is_no_whole_number_are_refused_with_a_sentence(tmp_path, door, number):
     with pytest.raises(ArkmlError, match=r"whole number|indices|1 at least|port|1 seeds"):
         DOORS[door](number, tmp_path)
+
+
+COUNTS = {
+    "Host.fleet": lambda number: fleet(number),
+    "num_envs": lambda number: made(GuestVectorEnv, PENDULUM, num_envs=number, **ONE),
+    "num_envs of a fleet": lambda number: made(
+        GuestFleetVectorEnv, PENDULUM, num_envs=number, **ONE
+    ),
+    "threads": lambda number: Host(threads=number).close(),
+    "train(actors)": lambda number: trained(Path("here"), actors=number),
+    "train(evaluate_episodes)": lambda number: trained(Path("here"), evaluate_episodes=number),
+    "GuestTrialsOptions(workers)": lambda number: GuestTrialsOptions(
+        module=PENDULUM, workers=number
+    ),
+    "RelayRL": lambda number: count(number),
+    "memory_max_size": lambda number: Settings(3, 1).changed({"memory_max_size": number}),
+    "batch_size": lambda number: Settings(3, 1).changed({"batch_size": number}),
+    "capacity": lambda number: SimpleReplayBufferConfig(capacity=number),
+}
+
+
+@pytest.mark.parametrize("number", [1 << 40, 1 << 62, 1 << 70])
+@pytest.mark.parametrize("door", COUNTS)
+def test_a_count_for_which_there_is_never_room_is_refused_with_the_most(door, number):
+    with pytest.raises(ArkmlError, match=rf"{number}.*(to|of|at least,) \d+"):
+        COUNTS[door](number)
+
+
+def test_a_replay_buffer_for_which_there_is_no_memory_says_so(monkeypatch):
+    def full(*_):
+        raise MemoryError
+
+    config, rows = SimpleReplayBufferConfig(capacity=1 << 31), ArrayBatch(np.ones((1, 3)))
+    store = ArrayBatch.new(7)
+    with monkeypatch.context() as numpy:
+        numpy.setattr(np, "zeros", full)
+        with pytest.raises(UsageError, match="capacity is 2147483648: there is no memory for so"):
+            SimpleReplayBuffer.build(config)
+        with pytest.raises(UsageError, match=r"capacity is 7: .* so many rows of 24 bytes"):
+            store.push(0, rows)
 
 
 def test_numbers_are_kept_as_those_of_python():

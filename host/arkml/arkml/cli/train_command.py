@@ -59,6 +59,7 @@ them.
 )
 
 _LEARNING, _WORKERS = "Learner", "Workers"
+_MOST_SEEDS = 1_000  # each a training
 _PER_SEED = frozenset({"seed", "seeds", "jobs", "out", "as_json"})
 
 
@@ -210,7 +211,7 @@ def command(
         int | None,
         typer.Option(
             metavar="N",
-            parser=whole_number("--seeds", 1),
+            parser=whole_number("--seeds", 1, _MOST_SEEDS),
             help="Train N times, with seeds from --seed on: a table, and a curve with a band.",
         ),
     ] = None,

@@ -42,6 +42,9 @@ DEFAULT_MINUTES = 5.0
 
 _LAST_PORT = 65_535
 
+MOST_ACTORS = 10_000
+"""Rollout workers of a training, each a process."""
+
 EPISODES = 10
 """Episodes of an evaluation."""
 
@@ -280,7 +283,7 @@ class TrainingOptions:
             if self.runner != "processes":
                 raise UsageError(f"runner is {self.runner}: it places actors, which are not given")
             return
-        keep_whole(self, "actors")
+        keep_whole(self, "actors", MOST_ACTORS)
         if self.settings.get("sync", False):
             raise UsageError(
                 f"actors is {self.actors} and sync is set: in lockstep a learner has one host"

@@ -17,7 +17,7 @@ from arkml.envs.core.coercion import seed_of
 from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.errors import UsageError
 from arkml.guest_trials.probe import GuestClass
-from arkml.limits import keep_whole
+from arkml.limits import MOST_THREADS, keep_whole
 from arkml.trials.core.hosting import MOST_RATE
 
 Keys = npt.NDArray[np.uint64]
@@ -140,6 +140,6 @@ class GuestTrialsOptions:
         if self.end_on not in _ENDS:
             raise UsageError(f"end_on is {self.end_on!r}: it takes None, 'first' or 'all'")
         if self.workers is not None:
-            keep_whole(self, "workers")
+            keep_whole(self, "workers", MOST_THREADS)
         if self.seed is not None:
             object.__setattr__(self, "seed", seed_of(self.seed))

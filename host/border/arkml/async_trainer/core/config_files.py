@@ -69,10 +69,12 @@ def import_yaml() -> Any:
     return yaml
 
 
-def check_whole(name: str, value: object, least: int = 0) -> None:
-    """Raise UsageError unless a value is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} is {cut_repr(value)}, it must be a whole number, {least} or more")
+def check_whole(name: str, value: object, least: int = 0, most: float = math.inf) -> None:
+    """Raise UsageError unless a value is an integer from `least` to `most`."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= most:  # type: ignore[operator]
+        bounds = f"{least} or more" if math.isinf(most) else f"from {least} to {most}"
+        raise UsageError(f"{name} is {cut_repr(value)}, it must be a whole number, {bounds}")
 
 
 def check_number(name: str, value: object, least: float, most: float = math.inf) -> None:

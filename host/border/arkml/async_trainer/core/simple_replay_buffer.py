@@ -20,6 +20,8 @@ from arkml.async_trainer.core.transition_batches import (
 )
 from arkml.errors import UsageError
 
+_MOST_SAMPLES = 1 << 32  # as of a hive's replay buffer
+
 
 @dataclass(frozen=True)
 class SimpleReplayBufferConfig(YamlConfig):
@@ -41,7 +43,7 @@ class SimpleReplayBufferConfig(YamlConfig):
     per_config: PerConfig | None = field(default=None, metadata={CONFIG: PerConfig})
 
     def __post_init__(self) -> None:
-        check_whole("capacity", self.capacity, 1)
+        check_whole("capacity", self.capacity, 1, _MOST_SAMPLES)
         check_whole("seed", self.seed)
 
 
@@ -62,12 +64,17 @@ class SimpleReplayBuffer(ReplayBufferBase, Generic[ObsBatch, ActBatch]):
         self._obs: Any = None
         self._act: Any = None
         self._next_obs: Any = None
-        self._reward = np.zeros(capacity, np.float32)
-        self._is_terminated = np.zeros(capacity, np.int8)
-        self._is_truncated = np.zeros(capacity, np.int8)
-        self._random = np.random.default_rng(config.seed)
         per = config.per_config
-        self._priorities = None if per is None else Priorities(capacity, per)
+        try:
+            self._reward = np.zeros(capacity, np.float32)
+            self._is_terminated = np.zeros(capacity, np.int8)
+            self._is_truncated = np.zeros(capacity, np.int8)
+            self._priorities = None if per is None else Priorities(capacity, per)
+        except MemoryError:
+            raise UsageError(
+                f"capacity is {capacity}: there is no memory for so many samples"
+            ) from None
+        self._random = np.random.default_rng(config.seed)
 
     @classmethod
     def build(cls, config: SimpleReplayBufferConfig) -> SimpleReplayBuffer[ObsBatch, ActBatch]:

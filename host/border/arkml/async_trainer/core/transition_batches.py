@@ -115,11 +115,17 @@ class ArrayBatch:
         """
         Write rows to the slots from `i` on, wrapping around.
 
-        Raises UsageError if their shape differs from earlier rows.
+        Raises UsageError if their shape differs from earlier rows, or there is no memory.
         """
         rows = data.array
         if not len(self.array):
-            self.array = np.zeros((self._capacity, *rows.shape[1:]), rows.dtype)
+            try:
+                self.array = np.zeros((self._capacity, *rows.shape[1:]), rows.dtype)
+            except (MemoryError, ValueError):  # numpy counts 63 bits of bytes
+                raise UsageError(
+                    f"capacity is {self._capacity}: there is no memory for so many rows of"
+                    f" {rows[:1].nbytes} bytes"
+                ) from None
         if rows.shape[1:] != self.array.shape[1:]:
             raise UsageError(
                 f"rows have the shape {rows.shape[1:]}, and those before {self.array.shape[1:]}"
