@@ -591,6 +591,13 @@ def test_a_model_without_rows_is_refused_in_words():
     assert refusal([], 2) == "no output of the model has a row for each row of its inputs"
 
 
+def test_an_output_of_twice_the_width_is_told_to_hold_deviations():
+    inputs = Port("action_dist_inputs", (4,))
+
+    assert "export the means alone" in refusal([inputs], 2)
+    assert "means" not in refusal([inputs], 3)
+
+
 def test_wrong_numbers_of_features_or_actions_name_both():
     with pytest.raises(InvalidArguments, match=r"takes 8 features \(obs: 8\), 9 are given"):
         signature([OBS], [ACTIONS], features=9)

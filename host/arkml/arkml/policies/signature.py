@@ -413,6 +413,11 @@ class _Outputs:
                 "; a guest that declares its branches (arkml.spec) gets the choice of the highest"
                 " of such scores"
             )
+        if wanted.num_actions and any(p.width == 2 * wanted.num_actions for p in scores):
+            text += (
+                "; an output of twice the width may be means with deviations behind them (RLlib's"
+                " action_dist_inputs): export the means alone"
+            )
         widths = [*(port.width for port in self._ports), _sum(self._unexplained())]
         return f"{text}; {WAY_OUT}" if any(map(self._fits, widths)) else text
 
