@@ -19,6 +19,7 @@ PENDULUM, CARTPOLE = GUESTS / "c_pendulum.wasm", GUESTS / "c_cartpole.wasm"
 CHOOSERS = GUESTS / "c_choosers.wasm"
 ONE = {"configure": (1, "{seed}")}
 STILL = np.zeros(1, np.float32)
+RAISED = np.float32([0, 1])
 
 
 @pytest.fixture
@@ -207,6 +208,38 @@ def test_an_episode_is_run_with_the_policy_and_its_return_kept(made):
     assert env.calculate_performance_return().shape == (2,)
     assert (env.calculate_performance_return() < 0).all()
     assert env.build_observation().dtype == np.float32
+
+
+def test_a_policy_that_knows_no_masks_plays_the_lowest_choice_that_is_allowed(made, caplog):
+    """Pickers earn minus a distance of at most 4, and 8 less for each masked choice."""
+    asked = []
+
+    def policy(seen):
+        asked.append(seen)
+        return RAISED
+
+    env = made(relayrl.GuestScalarEnvironment, CHOOSERS, policy=policy, seed=1, **PICKERS)
+    env.run_environment()
+    env.run_environment()
+
+    assert env.calculate_performance_return().sum() > -4.5 * len(asked)
+    assert RAISED.tolist() == [0, 1]
+    assert caplog.text.count("the policy chose what the guest masks") == 1
+
+
+def test_an_episode_that_a_failing_guest_cuts_off_is_told(made, caplog):
+    failing = scripted([(1, INITIAL, 0)], [(1, RUNNING, 1)], after="unreachable")
+    env = made(relayrl.GuestScalarEnvironment, failing, policy=lambda _: STILL)
+    env.run_environment()
+
+    assert "an episode is cut off, because the guest failed: " in caplog.text
+    assert "unreachable" in caplog.text
+
+
+def test_a_policy_that_is_no_function_is_refused_when_it_is_given(made):
+    refused = words(lambda: made(relayrl.GuestScalarEnvironment, PENDULUM, policy="walk.onnx"))
+
+    assert "policy is 'walk.onnx': it is a function from an observation to an action" in refused
 
 
 def test_a_clone_begins_anew_and_a_handle_takes_everything_along(made):

@@ -6,8 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self, Unpack
 
+import numpy as np
+
 from arkml.base.closing import Closing
+from arkml.base.loggers import SafeLogger
 from arkml.base.sealed import Sealed
+from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Behavior
 from arkml.envs.core.env_options import GuestEnvOptions
@@ -16,6 +20,10 @@ from arkml.envs.relayrl import checks
 from arkml.envs.relayrl.kinds import EnvDType, EnvNdArrayDType
 from arkml.envs.relayrl.seat import Seat
 from arkml.host import Source
+from arkml.policies.choice_masks import ChoiceMasks
+from arkml.policies.workspace import PolicyWorkspace
+
+log = SafeLogger(__name__)
 
 _F32 = EnvDType.NdArray(EnvNdArrayDType.F32)
 
@@ -36,6 +44,10 @@ class Guests(Sealed, Closing):
         seed: int | None = None,
         **options: Unpack[GuestEnvOptions],
     ) -> None:
+        if policy is not None and not callable(policy):
+            raise checks.refused(
+                f"policy is {cut_repr(policy)}: it is a function from an observation to an action"
+            )
         self._made_with: dict[str, Any] = {
             "module": module,
             "policy": policy,
@@ -47,6 +59,7 @@ class Guests(Sealed, Closing):
         self._seed = seed
         self._options = options
         self._lock = threading.RLock()
+        self._masks: ChoiceMasks | None = None
         self._is_given_away = False
         self._is_closed = False
 
@@ -97,8 +110,18 @@ class Guests(Sealed, Closing):
     def _play(self, seat: Seat, seen: Floats) -> None:
         """Play the episode that began with `seen`, float32, [num_features], with the policy."""
         assert self._policy is not None
+        branches = seat.actions.branches
+        if self._masks is None:
+            self._masks = ChoiceMasks(branches, PolicyWorkspace())
+        info = None
         while seat.agent.number is not None:
-            seen = seat.step(checks.action(self._policy(seen), seat.actions))[0]
+            action = checks.action(self._policy(seen), seat.actions).copy()
+            if branches:
+                self._masks.rows = 1 - np.concatenate(seat.masks, dtype=np.float32)[None]
+                self._masks.hold_some(action[None, -len(branches) :], 0, None, None)
+            seen, _, _, _, info = seat.step(action)
+        if reason := dict(info or ()).get("error"):
+            log.warning("an episode is cut off, because the guest failed: %s", reason)
 
 
 def _remade(kind: Callable[..., Any], settings: dict[str, Any]) -> Any:
