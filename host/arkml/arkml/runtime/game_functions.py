@@ -206,8 +206,9 @@ class _Time:
 
     def end(self) -> None:
         """Close the memories, after what other threads have begun to read or write."""
+        self.is_over = True  # first: a signal handler may raise in the wait
         with self.using:
-            self.is_over = True
+            pass
 
 
 Each: TypeAlias = Callable[[int], tuple[str, GuestMemory, int]]

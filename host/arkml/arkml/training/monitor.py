@@ -55,7 +55,7 @@ runs that it may have, or with a full disk.
 _DENIED = (401, 403)
 """Statuses of a hive whose token was revoked, or has expired."""
 _ABSENT = 404
-_UNANSWERED = 5.0  # seconds that a hive which starts meanwhile gets to answer for the first time
+_UNANSWERED = 10.0  # seconds that a hive which starts meanwhile gets to answer for the first time
 _LOST = 5.0  # seconds that a guest gets to join its run again after its session has failed
 _SAID_ELSEWHERE = ("restarted", "aborted", "goal")
 """Notices that are no warnings: the monitor has found them itself, or they are the end."""
