@@ -19,11 +19,13 @@ import pytest
 from tests.programs import program_text, write_program
 from tests.waiting import eventually
 
+from arkml.envs.llapi import environment as environment_module
 from arkml.envs.llapi import handshake
 from arkml.envs.llapi.base_env import ActionTuple
 from arkml.envs.llapi.environment import UnityEnvironment
 from arkml.envs.llapi.exception import (
     UnityActionException,
+    UnityCommunicationException,
     UnityCommunicatorStoppedException,
     UnityEnvironmentException,
     UnityTimeOutException,
@@ -300,6 +302,16 @@ def test_nan_in_an_observation_is_an_error(start):
 
     with pytest.raises(RuntimeError, match=r"The observations provided had NaN values\."):
         environment.reset()
+
+
+def test_a_player_of_too_many_behaviors_is_an_error(start, monkeypatch):
+    monkeypatch.setattr(environment_module, "_MOST_BEHAVIORS", 1)
+    environment = start()
+    environment.step()
+    environment.step()
+
+    with pytest.raises(UnityCommunicationException, match="declares more than 1 behaviors"):
+        environment.step()
 
 
 def test_messages_may_be_large(start):

@@ -301,6 +301,15 @@ def test_actions_that_cannot_be_are_refused(floats, branches):
         behavior_spec_from_proto(BrainParametersProto(action_spec=wanted), agent(1))
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [{"observation_type": 99}, {"shape": [1] * 65}],
+)
+def test_observations_that_cannot_be_are_refused(odd):
+    with pytest.raises(UnityCommunicationException, match="The player declares an observation"):
+        behavior_spec_from_proto(BrainParametersProto(), agent(1, ObservationProto(**odd)))
+
+
 def test_masks_of_more_agents_than_fit_are_refused():
     agents = [agent(1)] * 4_097
     with pytest.raises(UnityObservationException, match="The masks of 4097 agents have 268500992"):

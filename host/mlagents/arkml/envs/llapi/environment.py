@@ -36,6 +36,7 @@ from arkml.envs.llapi.communicator_objects.unity_rl_initialization_input_pb2 imp
 from arkml.envs.llapi.communicator_objects.unity_rl_input_pb2 import UnityRLInputProto
 from arkml.envs.llapi.exception import (
     UnityActionException,
+    UnityCommunicationException,
     UnityCommunicatorStoppedException,
     UnityEnvironmentException,
 )
@@ -47,6 +48,8 @@ from arkml.envs.llapi.rpc_utils import (
 )
 from arkml.envs.llapi.side_channel import DefaultTrainingAnalyticsSideChannel, SideChannel
 from arkml.envs.llapi.side_channel.side_channel_manager import SideChannelManager
+
+_MOST_BEHAVIORS = 1_024
 
 logger = SafeLogger(__name__)
 
@@ -263,6 +266,13 @@ class UnityEnvironment(BaseEnv):
         infos = output.rl_output.agentInfos
         for brain in output.rl_initialization_output.brain_parameters:
             if brain.brain_name in infos and infos[brain.brain_name].value:
+                if (
+                    len(self._env_specs) >= _MOST_BEHAVIORS
+                    and brain.brain_name not in self._env_specs
+                ):
+                    raise UnityCommunicationException(
+                        f"The player declares more than {_MOST_BEHAVIORS:,} behaviors."
+                    )
                 agent = infos[brain.brain_name].value[0]
                 self._env_specs[brain.brain_name] = behavior_spec_from_proto(brain, agent)
                 logger.info("Connected new brain: %s", brain.brain_name)

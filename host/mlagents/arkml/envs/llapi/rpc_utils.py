@@ -31,6 +31,7 @@ from arkml.envs.llapi.steps import DecisionSteps, TerminalSteps
 from arkml.sessions.declarations import MOST_COUNT
 
 _PICTURE = 3  # rank of a picture: channels, height, width
+_MOST_RANK = 32
 _MOST_NUMBERS = 1 << 28  # in the pictures of one observation, or the masks, of all agents
 
 
@@ -85,10 +86,20 @@ def actions_to_proto(actions: ActionTuple) -> Iterator[AgentActionProto]:
 
 def _observation_spec(proto: ObservationProto) -> ObservationSpec:
     properties = tuple(DimensionProperty(flags) for flags in proto.dimension_properties)
+    try:
+        kind = ObservationType(proto.observation_type)
+    except ValueError as error:
+        raise UnityCommunicationException(
+            f"The player declares an observation that cannot be: {error}"
+        ) from None
+    if len(proto.shape) > _MOST_RANK:
+        raise UnityCommunicationException(
+            f"The player declares an observation of rank {len(proto.shape)}: {_MOST_RANK} at most."
+        )
     return ObservationSpec(
         shape=tuple(proto.shape),
         dimension_property=properties or (DimensionProperty.UNSPECIFIED,) * len(proto.shape),
-        observation_type=ObservationType(proto.observation_type),
+        observation_type=kind,
         name=proto.name,
     )
 
