@@ -22,6 +22,9 @@ from arkml.envs.llapi.side_channel import (
     IncomingMessage,
     OutgoingMessage,
     SideChannel,
+    float_properties_channel,
+    raw_bytes_channel,
+    stats_side_channel,
 )
 from arkml.envs.llapi.side_channel.engine_configuration_channel import (
     EngineConfig,
@@ -262,6 +265,29 @@ def test_an_unknown_channel_is_warned_about(caplog):
         SideChannelManager([]).process_side_channel_message(frame(unknown, b"?"))
 
     assert caplog.messages == [f"Unknown side channel data received. Channel type: {unknown}."]
+
+
+def test_a_player_cannot_fill_the_log_or_what_nobody_reads(caplog, monkeypatch):
+    raw, stats, floats = (
+        RawBytesChannel(uuid.UUID(int=1)), StatsSideChannel(), FloatPropertiesChannel()
+    )  # fmt: skip
+    monkeypatch.setattr(raw_bytes_channel, "_MOST_BYTES", 3 * (64 + 6))
+    monkeypatch.setattr(stats_side_channel, "_MOST_VALUES", 5)
+    monkeypatch.setattr(float_properties_channel, "_MOST_FLOATS", 5)
+    manager = SideChannelManager([raw, stats, floats])
+    for number in range(9):
+        name = struct.pack("<i", 1) + b"%d" % number
+        for channel in (raw.channel_id, floats.channel_id, uuid.UUID(int=9)):
+            manager.process_side_channel_message(frame(channel, name + bytes(4)))
+        manager.process_side_channel_message(
+            frame(stats.channel_id, name + struct.pack("<fi", 1, 0))
+        )
+
+    assert len(caplog.messages) == 1
+    assert [bytes(each[4:5]) for each in raw.get_and_clear_received_messages()] == [b"7", b"8"]
+    assert list(stats.get_and_reset_stats()) == floats.list_properties() == list("01234")
+    with pytest.raises(UnityEnvironmentException, match="more than 65,536 messages at once"):
+        manager.process_side_channel_message(frame(uuid.UUID(int=9), b"") * 65_537)
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         for channel in self._stats:
             for item in decision.metadata:
                 name = item.name.encode("ascii", "replace").decode("ascii")
-                channel.stats[name].append((item.value, StatsAggregationMethod.AVERAGE))
+                channel.store(name, item.value, StatsAggregationMethod.AVERAGE)
 
 
 def _checked(spec: ActionSpec, action: ActionTuple, count: int, name: str) -> ActionTuple:

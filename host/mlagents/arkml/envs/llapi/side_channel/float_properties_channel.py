@@ -6,17 +6,22 @@ import uuid
 
 from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, SideChannel
 
+_MOST_FLOATS = 65_536
+_LONGEST = 1_024  # letters of the name of one that the player sets
+
 
 class FloatPropertiesChannel(SideChannel):
-    """The floats, as set last by either side."""
+    """The floats, as set last by either side; of those that the player sets 65,536 are kept."""
 
     def __init__(self, channel_id: uuid.UUID | None = None) -> None:
         super().__init__(channel_id or uuid.UUID("60ccf7d0-4f7e-11ea-b238-784f4387d1f7"))
         self._float_properties: dict[str, float] = {}
 
     def on_message_received(self, msg: IncomingMessage) -> None:
-        key = msg.read_string()
-        self._float_properties[key] = msg.read_float32()
+        key, value = msg.read_string(), msg.read_float32()
+        is_known = key in self._float_properties
+        if is_known or (len(self._float_properties) < _MOST_FLOATS and len(key) <= _LONGEST):
+            self._float_properties[key] = value
 
     def set_property(self, key: str, value: float) -> None:
         """Set a float here at once, and in the player with the next step or reset."""

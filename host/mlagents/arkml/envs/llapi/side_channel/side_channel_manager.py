@@ -13,6 +13,8 @@ from arkml.envs.llapi.side_channel import IncomingMessage, SideChannel
 
 logger = SafeLogger(__name__)
 
+_MOST_MESSAGES = 65_536  # of a step
+_MOST_WARNINGS = 100
 _HEADER = 20  # bytes: the channel's id in little-endian form, the length of the message as int32
 
 
@@ -21,17 +23,19 @@ class SideChannelManager:
 
     def __init__(self, side_channels: Sequence[SideChannel] | None = None) -> None:
         self._side_channels_dict = self._get_side_channels_dict(side_channels)
+        self._unknown: set[uuid.UUID] = set()
 
     def process_side_channel_message(self, data: bytes) -> None:
         """
         Pass each message in `data` to its channel, in order; log a warning for unknown channels.
 
-        Raises UnityEnvironmentException, before passing any, if the block is cut off.
+        Raises UnityEnvironmentException, before passing any, if the block is cut off or has more
+        than 65,536.
         """
-        for channel_id, message in frames(data):
+        for channel_id, message in frames(data, most=_MOST_MESSAGES):
             channel = self._side_channels_dict.get(channel_id)
             if channel is None:
-                logger.warning("Unknown side channel data received. Channel type: %s.", channel_id)
+                self._warn_of(channel_id)
             else:
                 channel.on_message_received(IncomingMessage(message))
 
@@ -43,6 +47,12 @@ class SideChannelManager:
                 block += frame(channel_id, message)
             channel.message_queue = []
         return block
+
+    def _warn_of(self, channel_id: uuid.UUID) -> None:
+        """Log an unknown channel, once: a player may name it in every step."""
+        if channel_id not in self._unknown and len(self._unknown) < _MOST_WARNINGS:
+            self._unknown.add(channel_id)
+            logger.warning("Unknown side channel data received. Channel type: %s.", channel_id)
 
     @staticmethod
     def _get_side_channels_dict(

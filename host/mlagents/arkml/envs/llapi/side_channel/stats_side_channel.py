@@ -9,6 +9,9 @@ from enum import Enum
 
 from arkml.envs.llapi.side_channel import IncomingMessage, SideChannel
 
+_MOST_VALUES = 65_536
+_LONGEST = 1_024  # letters of a name
+
 
 class StatsAggregationMethod(Enum):
     """Methods to combine the values of a summary period."""
@@ -24,20 +27,26 @@ EnvironmentStats = Mapping[str, StatList]
 
 
 class StatsSideChannel(SideChannel):
-    """Collects the player's numbers by name."""
+    """Collects the player's numbers by name, 65,536 between two calls of `get_and_reset_stats`."""
 
     def __init__(self) -> None:
         super().__init__(uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520"))
         self.stats: defaultdict[str, StatList] = defaultdict(list)
+        self._count = 0
 
     def on_message_received(self, msg: IncomingMessage) -> None:
         """Store one number. Raises ValueError for an unknown aggregation method."""
         key = msg.read_string()
         value = msg.read_float32()
-        method = StatsAggregationMethod(msg.read_int32())
-        self.stats[key].append((value, method))
+        self.store(key, value, StatsAggregationMethod(msg.read_int32()))
+
+    def store(self, key: str, value: float, method: StatsAggregationMethod) -> None:
+        """Store one number, unless as many wait as are kept."""
+        self._count += 1
+        if self._count <= _MOST_VALUES and len(key) <= _LONGEST:
+            self.stats[key].append((value, method))
 
     def get_and_reset_stats(self) -> EnvironmentStats:
         """Return the values since the last call, oldest first."""
-        stats, self.stats = self.stats, defaultdict(list)
+        stats, self.stats, self._count = self.stats, defaultdict(list), 0
         return stats
