@@ -565,6 +565,9 @@ def test_a_file_that_unpacks_to_more_than_is_allowed_is_refused_before_it_is_unp
     assert len(bomb) < MIB
     with pytest.raises(StateRefused, match="over 1,048,576 bytes"):
         GuestSnapshot.load(bomb, most_bytes=MIB)
+    for none in (0, -1, None):
+        with pytest.raises(UsageError, match=r"most_bytes is .*: it takes a whole number from 1"):
+            GuestSnapshot.load(bomb, most_bytes=none)
 
 
 def test_a_host_unpacks_no_more_than_a_guest_may_have(host, make_host):

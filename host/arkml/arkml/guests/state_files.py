@@ -22,7 +22,7 @@ from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import AbiError, StateRefused, Unavailable, UsageError
 from arkml.guests.instance import NO_COMPILER, InstanceState, StartupProgress
-from arkml.limits import GIB
+from arkml.limits import GIB, require_whole
 from arkml.policies.agents import SavedAgents
 from arkml.policies.demands import Snapshot
 from arkml.runtime import bindings
@@ -207,6 +207,7 @@ def is_state_file(data: BytesLike) -> bool:
 
 def read_states(source: str | os.PathLike[str] | BytesLike, most: int = MOST_BYTES) -> StateFile:
     """Return the contents of a file, of up to `most` bytes. Raises StateRefused and UsageError."""
+    most = require_whole("most_bytes", most)  # zlib takes 0 for no limit
     if isinstance(source, bytes | bytearray | memoryview):
         return _body(bytes(source), "the state", most)
     if not isinstance(source, str | os.PathLike):
