@@ -28,10 +28,10 @@ from arkml.envs.llapi.specs import (
     ObservationType,
 )
 from arkml.envs.llapi.steps import DecisionSteps, TerminalSteps
-from arkml.sessions.declarations import MOST_COUNT
 
 _PICTURE = 3  # rank of a picture: channels, height, width
 _MOST_RANK = 32
+_MOST_ACTIONS = 65_536  # floats, and choices of all branches
 _MOST_NUMBERS = 1 << 28  # in the pictures of one observation, or the masks, of all agents
 
 
@@ -113,11 +113,11 @@ def _action_spec(proto: BrainParametersProto) -> ActionSpec:
         is_continuous = proto.vector_action_space_type_deprecated == continuous and sizes
         found = ActionSpec(sizes[0], ()) if is_continuous else ActionSpec(0, sizes)
     floats, branches = found
-    if floats < 0 or min(branches, default=1) < 1 or floats + sum(branches) > MOST_COUNT:
+    if floats < 0 or min(branches, default=1) < 1 or floats + sum(branches) > _MOST_ACTIONS:
         raise UnityCommunicationException(
             f"The player declares actions that cannot be: {floats} floats and branches of"
             f" {cut_repr(list(branches))} choices. Each branch has 1 at least, and all together"
-            f" have {MOST_COUNT} at most."
+            f" have {_MOST_ACTIONS} at most."
         )
     return found
 

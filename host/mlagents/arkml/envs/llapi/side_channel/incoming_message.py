@@ -8,7 +8,6 @@ from typing import Any
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
-from arkml.limits import whole_number
 
 
 class IncomingMessage(Sealed):
@@ -21,10 +20,9 @@ class IncomingMessage(Sealed):
 
     def __init__(self, buffer: bytes | bytearray, offset: int = 0) -> None:
         self.buffer = buffer
-        begin = whole_number(offset)
-        if begin is None or begin < 0:
+        if not isinstance(offset, int) or offset < 0:
             raise UsageError(f"offset is {cut_repr(offset)}: it takes a number of bytes, from 0")
-        self.offset: int = begin
+        self.offset: int = offset
 
     def read_bool(self, default_value: bool = False) -> bool:
         return bool(self._read("<?", default_value))
