@@ -232,7 +232,9 @@ def test_the_guest_waits_when_my_episode_has_ended_and_counts_down(opens):
     expect(finish).to_be_hidden()
     until(page, lambda: number_in(page, "#tick") > frame)
     expect(finish).to_be_visible()
-    expect(finish.locator("strong")).to_have_text("The episode is over, points: 0")
+    expect(finish.locator("strong")).to_have_text(
+        "The episode is over, points: 0: the goal says what counts"
+    )
 
 
 @pytest.mark.usefixtures("falling")

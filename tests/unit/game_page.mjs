@@ -46,6 +46,8 @@ globalThis.localStorage = {
 };
 
 const { Scene } = await module("scene");
+const { boundedPart } = await module("ranges");
+const { EntityTable } = await module("entities");
 const { BestToday, endText, isBetter, ScoreBoard, Tally } = await module("scores");
 const { fixedPoints, mapOf } = await module("plane_map");
 const { goalsOf, titleOf } = await pageModule("game_text");
@@ -62,7 +64,7 @@ const answers = {
   map: (game, values, place) => mapOf(game, values, place),
   fixed: (game) => fixedPoints(game),
   better: (score, value, other) => isBetter(score, value, other),
-  ended: (score, end, isWhole = true) => endText(score, end, isWhole),
+  ended: (score, end, isWhole = true, goal = "") => endText({ score, goal }, end, isWhole),
   best: (score, kept, values) => {
     stored.clear();
     const today = new Date().toDateString();
@@ -88,6 +90,11 @@ const answers = {
       return board.show(scene, scene.actors[0], (actor) => players[actor.index]);
     });
     return { news, isShown: !root.hidden, shown: shownBy(root) };
+  },
+  entities: (part, values) => {
+    const table = new EntityTable(boundedPart(part), 1);
+    table.show(values);
+    return table.rows.map(({ cells }) => cells.map(({ root }) => root.textContent));
   },
   title: (description) => titleOf(description),
   goals: (description) => goalsOf(description),

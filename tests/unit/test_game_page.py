@@ -89,6 +89,31 @@ def test_a_sentence_says_how_an_episode_ended(score, end, text):
     assert asked("ended", score, end) == text
 
 
+@pytest.mark.parametrize(
+    ("score", "goal", "whole", "text"),
+    [
+        (RETURN, "Catch hares.", True, "catches: 0: the goal says what counts"),
+        (RETURN, "", True, "catches: 0"),
+        (TIME, "Catch hares.", True, "time: 0 s"),
+        (RETURN, "Catch hares.", False, "catches: 0, which does not count, since you took over"),
+    ],
+)
+def test_who_has_gained_nothing_is_told_where_to_read_what_counts(score, goal, whole, text):
+    said = asked("ended", score, {"score": 0, "isCut": False}, whole, goal)
+
+    assert said.removesuffix(" on the way") == f"The episode is over, {text}"
+
+
+def test_rounding_of_float32_within_the_range_of_entities_is_shown_as_zero():
+    part = {"name": "foods", "kind": "entities", "shape": [2, 2]}
+    bounds = {"low": [-1, None] * 2, "high": [1, None] * 2}
+    values = [2, -1.4e-9, -1.4e-9, 0.5, 3]
+
+    shown = asked("entities", part | bounds, values)
+
+    assert shown == [["0.00", "-1.4e-9"], ["0.50", "3.00"]]
+
+
 def test_the_best_of_today_is_kept_and_that_of_another_day_is_not():
     kept = json.dumps({"day": "TODAY", "value": 3})
     old = json.dumps({"day": "Mon Jan 01 2001", "value": 99})

@@ -1,6 +1,7 @@
 // Parts of an observation that are entities: a table with a row for each that is there.
 
 import { element, setShown, setText, short } from "./dom.js";
+import { Range } from "./ranges.js";
 
 const LISTED = 48; // entities
 
@@ -19,9 +20,13 @@ export class EntityTable {
     const columns = [...Array(this.width).keys()];
     const head = ["", ...columns].map((name) => element("th", { scope: "col", className: "number" }, String(name)));
     this.rows = [...Array(Math.min(this.most, LISTED)).keys()].map((index) => {
-      const cells = columns.map(() => element("td", { className: "number" }));
+      const cells = columns.map((column) => {
+        const at = index * this.width + column;
+        const { extent } = new Range(part.low[at], part.high[at]);
+        return { extent, root: element("td", { className: "number" }) };
+      });
       const name = element("th", { scope: "row", className: "number" }, String(index));
-      return { cells, root: element("tr", { hidden: true }, name, ...cells) };
+      return { cells, root: element("tr", { hidden: true }, name, ...cells.map(({ root }) => root)) };
     });
     this.more = element("p", { className: "quiet", hidden: true });
     const body = element("tbody", {}, ...this.rows.map(({ root }) => root));
@@ -37,7 +42,7 @@ export class EntityTable {
       setShown(root, index < count);
       if (index >= count) return;
       const first = this.offset + index * this.width;
-      cells.forEach((cell, column) => setText(cell, short(values[first + column])));
+      cells.forEach(({ root, extent }, column) => setText(root, short(values[first + column], extent)));
     });
     setShown(this.more, count > this.rows.length);
     setText(this.more, `and ${count - this.rows.length} more`);

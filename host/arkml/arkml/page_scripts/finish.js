@@ -18,10 +18,10 @@ export class Finish {
     this.#boxes = boxes;
   }
 
-  /** Show the end of an episode from a time on, as `ScoreBoard.show` tells it. */
-  begin(now, score, { end, isWhole, isBest }) {
+  /** Show the end of an episode of a game from a time on, as `ScoreBoard.show` tells it. */
+  begin(now, game, { end, isWhole, isBest }) {
     this.#until = now + BREAK;
-    setText(this.#text, `${endText(score, end, isWhole)}${isBest ? " – your best today" : ""}`);
+    setText(this.#text, `${endText(game, end, isWhole)}${isBest ? " – your best today" : ""}`);
     this.#boxes.find((box) => !box.hidden)?.append(this.#root);
     this.show(now);
   }

@@ -132,7 +132,7 @@ class PublishedPage {
     const shown = scene.actor(this.#mine) ?? scene.actor(this.#looked) ?? scene.actors[0];
     const news = this.#scores.show(scene, shown, (actor) => (actor.name === this.#mine ? "me" : "policy"));
     if (news.end) {
-      this.#finish.begin(now, shown.actorClass.game.score, news);
+      this.#finish.begin(now, shown.actorClass.game, news);
       this.#sound.end(news.isBest);
     } else if (news.isGain) this.#sound.tick();
     return news.end !== null;

@@ -202,7 +202,7 @@ export class ScoreBoard {
   #mine(score, end, isWhole) {
     if (isWhole) this.#last = end.score;
     const isBest = isWhole && this.#best.take(score, end.score);
-    setText(this.#news, `${endText(score, end, isWhole)}${isBest ? ", your best today" : ""}.`);
+    setText(this.#news, `${endText(this.#game, end, isWhole)}${isBest ? ", your best today" : ""}.`);
     return isBest;
   }
 
@@ -222,8 +222,9 @@ export class ScoreBoard {
 }
 
 /** Return how an episode has ended, as "Time is up, catches: 12", and why a part does not count. */
-export function endText(score, { score: value, isCut }, isWhole) {
+export function endText({ score, goal }, { score: value, isCut }, isWhole) {
   const how = isCut ? "Time is up" : "The episode is over";
   const text = Number.isFinite(value) ? `${how}, ${scoreText(score, value)}` : how;
-  return isWhole ? text : `${text}, which does not count, since you took over on the way`;
+  if (!isWhole) return `${text}, which does not count, since you took over on the way`;
+  return value === 0 && !score.less && goal ? `${text}: the goal says what counts` : text;
 }

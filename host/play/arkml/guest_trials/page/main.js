@@ -121,7 +121,7 @@ class Page {
       name === mine ? "me" : isPolicy(player) ? "policy" : (player?.name ?? ""),
     );
     if (news.end) {
-      this.#finish.begin(now, shown.actorClass.game.score, news);
+      this.#finish.begin(now, shown.actorClass.game, news);
       this.#sound.end(news.isBest);
     } else if (news.isGain) this.#sound.tick();
     this.#finish.show(now);
