@@ -3,9 +3,11 @@
 import math
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.integration.command_line import GUESTS
+from tests.tracked import RUN
 
 import arkml
 from arkml.errors import ArkmlError, GuestTrap, NotFound, NothingLearned, RunAborted, RunGone
@@ -13,7 +15,9 @@ from arkml.hive.client import HiveClient
 from arkml.hive.embedded import EmbeddedHive
 from arkml.policies.constant import zeros
 from arkml.training import outcome
+from arkml.training.guest_trainer import GuestTrainer
 from arkml.training.results import TrainingFailed
+from arkml.training.training_options import TrainingOptions
 
 REACH = GUESTS / "c_reach.wasm"
 PENDULUM = GUESTS / "c_pendulum.wasm"
@@ -190,6 +194,31 @@ def test_a_hive_that_answers_nothing_is_warned_of_and_is_why_there_is_no_trainin
     assert [one.partition(" for ")[0] for one in said()] == [
         f"the hive at {mute} does not answer: it has not answered"
     ]
+
+
+def test_an_interrupt_before_the_first_policy_keeps_nothing_and_says_why(tmp_path, monkeypatch):
+    """It said that what was learned is kept, and then that there is no policy."""
+
+    def gather(*_, **__):
+        raise NotFound("run 'reach' has no policy yet: its learner had not begun")
+
+    monkeypatch.setattr("arkml.training.guest_trainer.gather", gather)
+    options = TrainingOptions(name=REACH.name, directory=tmp_path)
+    with GuestTrainer(REACH.read_bytes(), options) as trainer:
+        trainer._monitor = SimpleNamespace(close=lambda: None)
+        trainer._hives = SimpleNamespace(started=[(None, RUN)], is_training=False)
+        trainer._end_reason = "interrupted"
+
+        assert not trainer.has_policy
+        with pytest.raises(NotFound) as told:
+            trainer.finish()
+        trainer._hives.is_training = True
+        assert trainer.has_policy
+
+    assert str(told.value) == (
+        "nothing was learned: interrupted, and run 'reach' has no policy yet: its learner had not"
+        " begun"
+    )
 
 
 def train_it(guest, directory):

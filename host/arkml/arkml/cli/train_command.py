@@ -389,7 +389,7 @@ def _play(trainer: GuestTrainer, display: TrainingDisplay) -> None:
         SIGNALS.begin_end()
     except KeyboardInterrupt:
         SIGNALS.begin_end()
-        if trainer.has_run:  # else `finish` says that there is nothing to keep
+        if trainer.has_policy:  # else `finish` says that there is nothing to keep
             sys.stderr.write(f"interrupted by {SIGNALS.name}: keeping what was learned\n")
 
 

@@ -402,9 +402,9 @@ class GuestTrainer(Closing):
         return () if self._monitor is None else tuple(self._monitor.warnings)
 
     @property
-    def has_run(self) -> bool:
-        """True once the guest takes part in a run, whose results `finish` keeps."""
-        return bool(self._hives.started)
+    def has_policy(self) -> bool:
+        """True once the guest has a policy of its run, which `finish` keeps."""
+        return bool(self._hives.started) and self._hives.is_training
 
     def play(self) -> None:
         """
@@ -475,6 +475,8 @@ class GuestTrainer(Closing):
                 client, run, subject, monitor, reports, is_hurried, wants_update=wants_update
             )
         except NotFound as none:
+            if self.error is None and self._end_reason == "interrupted":
+                raise NotFound(f"nothing was learned: interrupted, and {none}") from none
             raise self.error or none from none
         files, unwritten = write_files(self.options, outcome, self._record.stem)
         self._tracking.finish(outcome.metrics, outcome.info.rows, files)
