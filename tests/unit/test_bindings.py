@@ -1,5 +1,6 @@
 """The part of wasmtime-py that the runtime relies on beyond its classes, name by name."""
 
+import contextlib
 import ctypes
 import os
 import re
@@ -16,6 +17,7 @@ from tools.houses import PYTHONPATH
 from wasmtime import _bindings as raw
 from wasmtime import _ffi as ffi
 
+from arkml.errors import UsageError
 from arkml.runtime import bindings, epochs, native, suspension
 from arkml.runtime.shim import control_block as at
 
@@ -401,6 +403,22 @@ def test_the_version_ranges_of_the_package_say_the_same():
 
     assert "wasmtime==50.*" in project["dependencies"]
     assert project["requires-python"] == ">=3.11,<3.15"  # 3.14 checks bounds of stacks; fibers run
+
+
+@pytest.mark.parametrize(
+    ("python", "is_pure", "is_refused"),
+    [((3, 14, 0), True, True), ((3, 14, 0), False, False), ((3, 14, 1), True, False)],
+)
+def test_python_3_14_0_is_refused_where_it_would_run_on_the_stacks_of_guests(
+    monkeypatch, python, is_pure, is_refused
+):
+    if is_pure:
+        monkeypatch.setattr(native, "LIBRARY", None)
+        monkeypatch.setattr(native, "MISSING", "no compiler was found")
+    monkeypatch.setattr(suspension.sys, "version_info", (*python, "final", 0))
+    refusal = pytest.raises(UsageError, match=r"3\.14\.0 .*\(no compiler was found\): take")
+    with refusal if is_refused else contextlib.nullcontext():
+        assert suspension.callback() is (suspension._python if is_pure else native.LIBRARY.suspend)
 
 
 @pytest.mark.parametrize("found", ["49.0.0", "51.0.0", "5.0.1", "500.0"])

@@ -11,10 +11,15 @@ library has the callback; where there is none, Python does the copying.
 from __future__ import annotations
 
 import ctypes
+import sys
 from ctypes import c_size_t, c_uint64, c_void_p
 from typing import Any
 
+from arkml.errors import UsageError
 from arkml.runtime import native
+
+_UNFIT = (3, 14, 0)
+"""A Python that takes the stack of a guest for an overflow, and ends the process (gh-139653)."""
 
 _Callback = ctypes.CFUNCTYPE(
     None, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p
@@ -41,5 +46,18 @@ _python = _Callback(_suspend)
 
 
 def callback() -> Any:
-    """Return the callback in a form that ctypes casts."""
-    return _python if native.LIBRARY is None else native.LIBRARY.suspend
+    """
+    Return the callback in a form that ctypes casts.
+
+    Raises:
+        UsageError: This Python cannot be the callback, and there is no native library.
+
+    """
+    if native.LIBRARY is not None:
+        return native.LIBRARY.suspend
+    if sys.version_info[:3] == _UNFIT:
+        raise UsageError(
+            "Python 3.14.0 cannot run guests without the native library, and would end the process"
+            f" ({native.MISSING}): take Python 3.14.1 or later, or install arkml with the library"
+        )
+    return _python
