@@ -29,6 +29,7 @@ from tests.unit.policy_models import node, port, weight
 
 import arkml
 from arkml import Memory, Reloaded, Replay, ReplayedCall, Trace, game_function
+from arkml.base.files import lock_file
 from arkml.errors import (
     GameFunctionFailed,
     GuestTimeout,
@@ -894,6 +895,26 @@ def test_frames_that_are_not_in_the_trace_are_refused(recorded):
         for wrong in (-1, 7, 1.5, True):
             with pytest.raises(UsageError, match="it has 1 to 6"):
                 replay.to(wrong)
+
+
+def test_a_link_that_takes_the_place_of_a_trace_is_not_written_through(
+    make_host, path, monkeypatch
+):
+    other = path.with_name("other")
+    other.write_text("of somebody else")
+
+    def exchanged(locked):
+        descriptor = lock_file(locked)
+        locked.unlink()
+        locked.symlink_to(other)
+        return descriptor
+
+    monkeypatch.setattr(trace_files, "lock_file", exchanged)
+    host = make_host(trace=path)
+    host.load(COUNTING).update()
+    host.close()
+
+    assert other.read_text() == "of somebody else"
 
 
 def test_what_is_recorded_of_a_call(recorded):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Annotated, Any, NamedTuple
+from typing import IO, Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -71,19 +71,14 @@ class TraceFile:
         self._has_warned = False
         self._waiting = 0  # bytes that the thread has not written yet
         try:
-            self._lock = lock_file(path)
+            self._file = _locked(path)
+            self._file.write(self._head)
+            self._file.flush()
         except BlockingIOError:
             raise UsageError(
                 f"the trace {path} is being written by another host: give each a path of its own"
             ) from None
         except OSError as error:
-            raise UsageError(f"the trace {path} cannot be written: {error.strerror}") from None
-        try:
-            self._file = path.open("wb")
-            self._file.write(self._head)
-            self._file.flush()
-        except OSError as error:
-            os.close(self._lock)
             raise UsageError(f"the trace {path} cannot be written: {error.strerror}") from None
 
     @property
@@ -117,7 +112,6 @@ class TraceFile:
             log.warning("the trace %s ends here: %s", self.path, error.strerror)
         if kind is BlockKind.END:
             self._file.close()
-            os.close(self._lock)
 
     def _append(self, kind: BlockKind, block: bytes) -> None:
         if kind is BlockKind.START:
@@ -150,14 +144,12 @@ class TraceFile:
             old.seek(start)
             rest = old.read()
         part = self.path.with_name(f".{self.path.name}.part")
-        lock = lock_file(part)
-        made = part.open("wb")
+        made = _locked(part)
         made.write(self._head + rest)
         made.flush()
         part.replace(self.path)
         self._file.close()
-        os.close(self._lock)
-        self._file, self._lock, self._segments = made, lock, kept
+        self._file, self._segments = made, kept
 
     def _warn(self) -> None:
         if not self._has_warned:
@@ -210,6 +202,13 @@ class TraceWriter:
                 file.write(kind, content, size)
             except Exception:
                 log.exception("the trace %s lacks a block, a bug of the host", file.path)
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """Empty a file, locked until it is closed. Raises OSError; see `lock_file`."""
+    file = os.fdopen(lock_file(path), "wb")  # opened once: the name may be another file's by now
+    file.truncate()
+    return file
 
 
 def _block(kind: BlockKind, content: Any) -> bytes:
