@@ -271,6 +271,7 @@ def large(side):
     [
         ([3, 2, 3], large(4_000), r"4000 rows of 4000 and expected \[2, 3\]"),
         ([1, 1, 1], large(1) * 2, "more files than its 1 channels"),
+        ([-5, 1, 1], large(1), "more files than its -5 channels"),
         ([3, 1 << 14, 1 << 14], large(1), "of 1 agents have 805306368 numbers: 268435456 at most"),
     ],
 )

@@ -41,7 +41,7 @@ def process_pixels(
             channels, or the mappings do not fit.
 
     """
-    files = list(islice(_files(image_bytes), expected_channels + 1))
+    files = list(islice(_files(image_bytes), max(0, expected_channels) + 1))
     if len(files) > expected_channels:
         raise UnityObservationException(
             f"A compressed observation has more files than its {expected_channels} channels."
