@@ -236,6 +236,7 @@ def test_mappings_average_and_drop_channels():
             r"Invalid Compressed Channel Mapping: the mapping \[0, 2, 2\] does not have the corr",
         ),
         ([0, 1, 9], r"the mapping \[0, 1, 9\] does not have the correct format\."),
+        ([-1, -1, -1], r"the mapping \[-1, -1, -1\] does not have the correct format\."),
     ],
 )
 def test_mappings_that_do_not_fit_are_refused(mapping, text):

@@ -114,7 +114,7 @@ def _mapped(channels: NDArray[np.float32], mappings: list[int]) -> NDArray[np.fl
             f"but its mapping had {len(mappings)} channels"
         )
     wanted = {mapping for mapping in mappings if mapping > -1}
-    if len(wanted) != max(mappings) + 1:
+    if not wanted or len(wanted) != max(mappings) + 1:
         raise UnityObservationException(
             f"Invalid Compressed Channel Mapping: the mapping {mappings} "
             "does not have the correct format."
