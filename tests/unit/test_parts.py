@@ -3,7 +3,7 @@
 import pytest
 
 from arkml.errors import InvalidSettings
-from arkml.hive.protocol.parts import Part, fields_of
+from arkml.hive.protocol.parts import Part, fields_of, parts_fault
 from arkml.hive.protocol.settings import Settings
 
 ME, TILES = Part("me", (4,)), Part("tiles", (20, 6), "entities")
@@ -38,6 +38,10 @@ REFUSED = {
     "a shape": ((Part("it", (4,), "grid"),), 4, r"shape \[height, width, channels\], not \[4\]"),
     "a name": ((Part("values", (1, 3), "entities"),), 4, "has for something else"),
     "an inner name": ((Part("/x", (1, 3), "entities"),), 4, "has for something else"),
+    "a name in capitals": ((Part("Epsilon", (1, 3), "entities"),), 4, "has for something else"),
+    "a numbered name": ((Part("h_in_0", (1, 3), "entities"),), 4, "has for something else"),
+    "masks": ((Part("action_mask", (1, 3), "entities"),), 4, "has for something else"),
+    "an output": ((Part("x:0", (1, 3), "entities"),), 4, "a colon and a number"),
     "two names": ((Part("it_count", (1,)), Part("it", (1, 2), "entities")), 4, "one name"),
     "one category": ((Part("it", (2, 2), "grid", 1),), 4, "it takes 2 or more"),
 }
@@ -47,6 +51,10 @@ REFUSED = {
 def test_parts_that_make_no_row_are_refused(parts, features, sentence):
     with pytest.raises(InvalidSettings, match=sentence):
         Settings(features, 2, parts=parts)
+
+
+def test_vectors_have_any_names_since_a_policy_takes_them_as_one():
+    assert parts_fault((Part("epsilon", (2,)), Part("x:0", (1,)))) == ""
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])

@@ -794,6 +794,12 @@ def test_observations_called_as_parts_are_in_their_order(names):
     assert [port.label.lower() for port in found] == ["b", "a", "c"]
 
 
+def test_parts_that_differ_in_capitals_alone_are_told_by_these():
+    inputs = (Port("a", (4,)), Port("A", (4,)))
+
+    assert find_roles(Layout(inputs, (ACTIONS,)), 8, vectors(A=4, a=4)).observations == inputs[::-1]
+
+
 @pytest.mark.parametrize("parts", [{}, {"b": 3, "a": 5}, {"x": 3, "y": 5}, {"obs": 8}])
 def test_observations_with_other_names_than_the_parts_stay_in_the_order_of_the_file(parts):
     inputs = (Port("1", (3,)), Port("a", (5,)))

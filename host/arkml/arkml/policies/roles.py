@@ -117,14 +117,16 @@ def _as_parts(observations: tuple[Port, ...], parts: Parts) -> tuple[Port, ...]:
     """Return the inputs of observations in the order of the parts, if they have their names."""
     if len(observations) < 2 or len(parts) < 2:
         return observations
-    names = {port.label.lower(): port for port in observations}
-    wanted = [part.name.lower() for part in parts]
+    is_told_by_case = len({part.name.lower() for part in parts}) < len(parts)
+    folded = str if is_told_by_case else str.lower
+    names = {folded(port.label): port for port in observations}
+    wanted = [folded(part.name) for part in parts]
     found = [names[name] for name in wanted if name in names]
-    others = [port.label for port in observations if port.label.lower() not in wanted]
+    others = [port.label for port in observations if folded(port.label) not in wanted]
     if any(name.isdigit() for name in others):  # a number that an exporter gave
         found = []
     if found and not len(found) == len(wanted) == len(observations):
-        lacking = [part.name for part in parts if part.name.lower() not in names]
+        lacking = [part.name for part in parts if folded(part.name) not in names]
         raise InvalidArguments(
             f"the model takes {listed(observations)}, and the guest declares {_listed(parts)}:"
             f" {_differing(lacking, others)}"

@@ -26,11 +26,12 @@ _CELLS = "[height, width]"
 
 _RESERVED = frozenset(
     (
-        "action_masks", "actions", "epsilon", "frames_in", "frames_out", "h_in", "h_out",
-        "raw_actions", "values",
+        "action_mask", "action_masks", "actions", "epsilon", "frames_in", "frames_out", "h_in",
+        "h_out", "raw_actions", "values",
     )
 )  # fmt: skip
-# Names that inputs and outputs of a policy have beside its parts.
+# Names that inputs and outputs of a policy have beside its parts, as they are compared: in lower
+# case, and without the 0 that exporters append.
 
 PARTS = "parts"
 """The key of the metadata of a policy whose value are its parts as JSON."""
@@ -197,7 +198,12 @@ def parts_fault(parts: Sequence[Part]) -> str:
     names = [field.name for field in fields_of(parts)]
     if len(set(names)) < len(names):
         return "two observations have one name"
-    taken = [name for name in names if name in _RESERVED or name.startswith(_INNER)]
-    if taken and not are_flat(parts):
-        return f"observation {taken[0]!r} has a name that a policy has for something else"
+    if are_flat(parts):
+        return ""
+    for name in names:
+        if name.lower().removesuffix("_0") in _RESERVED or name.startswith(_INNER):
+            return f"observation {name!r} has a name that a policy has for something else"
+        _, colon, number = name.rpartition(":")
+        if colon and number.isdecimal():
+            return f"observation {name!r} ends with a colon and a number, as exporters number names"
     return ""
