@@ -59,19 +59,31 @@ def test_long_episodes_are_chosen_as_often_as_short_ones(wanted, renamed):
     assert abs(np.mean(shares) - 0.5) < 5 * 0.5 / np.sqrt(150 * wanted)
 
 
-def test_every_agent_plays_as_many_episodes_and_the_first_the_rest():
+def test_every_agent_plays_as_many_episodes_and_some_the_rest():
     choice = EpisodeChoice(10)
     chosen = play(choice, 4, lambda at: [3, 30, 7, 50][at])
 
-    assert sorted(chosen) == [3, 3, 3, 7, 7, 30, 30, 30, 50, 50]
+    assert sorted(chosen) == [3, 3, 3, 7, 7, 30, 30, 50, 50, 50]
     assert choice.is_done
     assert choice.unended == 0
 
 
 def test_of_fewer_episodes_than_agents_each_is_of_another_agent():
-    chosen = play(EpisodeChoice(3), 5, lambda at: [9, 5, 7, 1, 1][at])
+    chosen = play(EpisodeChoice(3), 5, lambda at: [9, 5, 7, 1, 2][at])
 
-    assert sorted(chosen) == [5, 7, 9]
+    assert len(set(chosen)) == 3
+
+
+@pytest.mark.parametrize("agents", [4, 8, 16])
+@pytest.mark.parametrize("is_alternating", [False, True])
+def test_the_rest_is_of_the_first_and_last_agents_and_of_every_second_one(agents, is_alternating):
+    """Half of the agents play long episodes: the first half, or every second one."""
+    long = range(1, agents, 2) if is_alternating else range(agents // 2)
+    for wanted in range(2, 50, 2):
+        chosen = play(EpisodeChoice(wanted), agents, lambda at: 30 if at in long else 3)
+
+        assert len(chosen) == wanted
+        assert abs(chosen.count(30) - wanted // 2) <= 1
 
 
 def test_agents_that_come_later_share_what_is_left():

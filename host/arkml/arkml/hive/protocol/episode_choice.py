@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from math import gcd
 from typing import NamedTuple
 
 _PATIENCE = 500
 """The least number of submits without an agent after which it is missing."""
 
 _LOOK = 50  # submits between two looks for agents that are missing
+
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 class ChosenEnd(NamedTuple):
@@ -38,10 +43,10 @@ class EpisodeChoice:
     Chooses episodes of agents that play side by side, each as it begins.
 
     The first episodes that *end* are the short ones, and their mean is biased. So `wanted` episodes
-    are shared out evenly among the agents, with any remainder for the first ones, and all of them
-    are played to their ends: of 10 episodes, for example, 4 agents play 3, 3, 2 and 2. If each
-    episode has an agent of its own, a new agent takes the place of the agent that has been gone
-    longest.
+    are shared out evenly among the agents, and all of them are played to their ends: of 10
+    episodes, for example, 4 agents play 3, 2, 2 and 3. The remainder is spread over the agents,
+    since a guest may have its attackers first, or at every second place. If each episode has an
+    agent of its own, a new agent takes the place of the agent that has been gone longest.
 
     An agent that vanishes in an episode would be waited for in vain. `pass_submit` gives up the
     place of an agent that has been missing for as long as the longest chosen episode so far, and
@@ -188,7 +193,7 @@ class EpisodeChoice:
 
     def _share(self, place: _Place) -> int:
         each, over = divmod(self.wanted - self._given_up, self._filled)
-        return each + (place.rank < over)
+        return each + (place.rank * _stride(self._filled) % self._filled < over)
 
     def _take_place(self, agent: int) -> None:
         at = next(iter(self._vacant), None)
@@ -209,3 +214,17 @@ class EpisodeChoice:
             place.is_chosen = False
             place.chosen -= 1
             self._left += 1
+
+
+@lru_cache(maxsize=64)
+def _stride(places: int) -> int:
+    """
+    Return a step by which some of so many places are spread over all of them.
+
+    It is near the golden section, and its multiples come by all places before they repeat.
+    """
+    exact = places * _GOLDEN
+    near = round(exact)
+    side = 1 if exact > near else -1
+    steps = (near + way * distance for distance in count() for way in (side, -side))
+    return next(step for step in steps if step > 0 and gcd(step, places) == 1)
