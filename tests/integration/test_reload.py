@@ -10,6 +10,7 @@ from arkml import Reloaded
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import (
     EntryPointMissing,
+    GuestFailed,
     GuestTrap,
     InstanceLimitExceeded,
     LinkError,
@@ -286,6 +287,35 @@ def test_a_fleet_goes_back_if_one_new_instance_cannot_be_made(host, monkeypatch)
     assert fleet.reload(counting(100)) is Reloaded.KEPT
     assert fleet.update() == {}
     assert fleet.call("sum").values == [102, 112, 122, 132]
+
+
+def test_a_guest_that_is_made_anew_has_no_memory_for_other_threads(host, monkeypatch):
+    guest = updated(host.load(counting(1)), 1)
+    seen, build = [], Sandbox._build
+
+    def watched(sandbox, *arguments):
+        seen.append(host.account.memory_bytes)
+        build(sandbox, *arguments)
+
+    monkeypatch.setattr(Sandbox, "_build", watched)
+    before = host.account.memory_bytes
+    assert guest.reload(counting(10)) is Reloaded.KEPT
+    assert seen == [before - (1 << 16)]
+    assert host.account.memory_bytes == before
+
+
+def test_a_guest_of_which_no_module_can_be_made_is_closed(host, monkeypatch):
+    def refused(*_):
+        raise InstanceLimitExceeded("no room for one more")
+
+    guest = updated(host.load(counting(1)), 1)
+    monkeypatch.setattr(Sandbox, "_build", refused)
+    with pytest.raises(InstanceLimitExceeded):
+        guest.reload(counting(10))
+
+    with pytest.raises(GuestFailed, match="is closed"):
+        guest.read_memory(0, 4)
+    assert host.account.memory_bytes == 0
 
 
 def test_failed_guests_of_a_fleet_stay_failed(host):

@@ -693,13 +693,18 @@ class Instance(Unique):
         Be a new instance of another module of the same layout, with the call guard kept.
 
         Handles and sessions stay. Raises the errors of a new instance, and then the module stays,
-        with what `state` returns.
+        with what `state` returns. An instance of which neither module can be made is freed.
         """
         self.require_whole()
         self.require_unlent()
         if self._trace is not None:
             self._trace.became(module)
-        self._sandbox.become(module, state)
+        try:
+            self._sandbox.become(module, state)
+        except BaseException:
+            if not self._sandbox.is_built:
+                self._release()
+            raise
         self.module = module
         self.most_memory = most_memory(module)
         self.fiber.call_guard.lost += 1  # calls of a fleet that are kept for the next frame

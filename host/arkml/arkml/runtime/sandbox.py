@@ -228,8 +228,11 @@ class Sandbox:
 
     @property
     def pages(self) -> int:
-        """The size of the guest's memory in pages, 0 once it is freed. Read on any thread."""
-        return self._store.read(self._native_memory.pages) or 0
+        """The size of the guest's memory in pages, 0 where it has none. Read on any thread."""
+        return self._store.read(self._present_pages) or 0
+
+    def _present_pages(self) -> int:
+        return self._native_memory.pages()  # of the present Store: it may have been another before
 
     @property
     def base(self) -> bindings.Address:
@@ -320,7 +323,7 @@ class Sandbox:
         Run another module of the same layout, with the memory and the globals of a new instance.
 
         Raises the errors of a new instance, and then the module stays, with the state that `state`
-        returns.
+        returns; or neither can be made, see `is_built`.
         """
         before = self.program
         self.program = program
@@ -371,6 +374,11 @@ class Sandbox:
         """True once `close` has begun."""
         return self._store.is_ended
 
+    @property
+    def is_built(self) -> bool:
+        """False after a `become` for which neither module could be made: it is to be closed."""
+        return self._store.is_built
+
     def close(self) -> None:
         """Free the call in progress, the Store and the column memory. Safe to call twice."""
         self._store.close()
@@ -405,6 +413,7 @@ class Sandbox:
         place = ctypes.addressof(self._room) + MEMORY * SLOT + OF
         self._native_memory = bindings.NativeMemory(self.context, place, self._room)
         self.memory.move(self._native_memory.base)  # handlers know it, also of one made anew
+        self._store.is_built = True
 
     def _making(self, free: int) -> StepList:
         """Return the steps that make the instances, for guests with so many free descriptors."""

@@ -29,7 +29,7 @@ class GuestStore:
 
     __slots__ = (
         "_columns", "_has_place", "_lock", "_lockstep", "_owned", "_pointer", "context",
-        "is_ended", "place",
+        "is_built", "is_ended", "place",
     )  # fmt: skip
 
     _open: ClassVar[set[GuestStore]] = set()
@@ -44,6 +44,8 @@ class GuestStore:
         """Make a Store of an engine, a wasm_engine_t, and let it enter a lockstep."""
         self._lock = threading.RLock()
         self.is_ended = False
+        self.is_built = False
+        """True once the instances of the guest are in the present Store, which the caller sets."""
         self._lockstep = lockstep
         self.place = lockstep.enter(control)
         self._has_place = True
@@ -54,17 +56,18 @@ class GuestStore:
 
     def read(self, what: Callable[[], _Read]) -> _Read | None:
         """
-        Return the result of a function that reads the guest, or None if the guest is freed.
+        Return the result of a function that reads the guest, or None if there is none.
 
-        The guest is not freed while it is read, on any thread. If a signal handler closes it in the
-        middle of reading, it is freed after that. The finalizer always finds the lock free, because
-        a thread that holds it keeps the guest alive.
+        There is none once it is freed, and in a new Store before `is_built`. It is not freed while
+        it is read, on any thread. If a signal handler closes it in the middle of reading, it is
+        freed after that. The finalizer always finds the lock free, because a thread that holds it
+        keeps the guest alive.
         """
         if self._is_inside():
-            return what() if self._pointer else None
+            return what() if self._pointer and self.is_built else None
         try:
             with self._lock:
-                return what() if self._pointer else None
+                return what() if self._pointer and self.is_built else None
         finally:
             if self.is_ended:
                 self.close()
@@ -72,6 +75,7 @@ class GuestStore:
     def replace(self, engine: bindings.Address) -> None:
         """Go on with a new Store in the same place, and delete the present one."""
         with self._lock:
+            self.is_built = False
             self._lockstep.drop(self.place)
             self._lockstep.stores += 1
             self._delete()
