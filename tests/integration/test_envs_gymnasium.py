@@ -16,7 +16,7 @@ from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
 from arkml.envs.step_arrays import StepArrays
-from arkml.errors import InvalidActions, UsageError
+from arkml.errors import GuestStalled, GuestTrap, InvalidActions, UsageError
 
 PENDULUM, CARTPOLE = GUESTS / "c_pendulum.wasm", GUESTS / "c_cartpole.wasm"
 WALKERS = GUESTS / "c_walkers.wasm"
@@ -79,6 +79,26 @@ def test_an_episode_ends_as_the_guest_says_and_the_next_one_goes_on_in_the_same_
     assert outcomes[-1][4]["angle"] >= 0  # what the guest says of it
     assert single.guest_env.guest is instance
     assert single.observation_space.contains(observation)
+
+
+def test_episodes_that_end_with_their_first_rows_are_passed_over():
+    turns = [
+        [(1, TERMINAL, 5)], [(2, INITIAL, 0)], [(2, TERMINAL, 1)], [(3, INTERRUPTED, 7)],
+        [(4, INITIAL, 0)], [(4, RUNNING, 2)],
+    ]  # fmt: skip
+    with GuestGymEnv(scripted(*turns)) as env:
+        assert env.reset()[0].tolist() == [1]
+        assert env.step([0.0])[1:3] == (1.0, True)
+        assert env.reset()[0].tolist() == [4]
+        assert env.step([0.0])[1:3] == (2.0, False)
+        assert env.reset(seed=1)[0].tolist() == [1]
+
+
+def test_a_guest_whose_agents_never_act_is_refused():
+    with pytest.raises(GuestTrap):
+        GuestGymEnv(scripted([(1, TERMINAL, 5)], after="unreachable"))
+    with pytest.raises(GuestStalled):
+        GuestGymEnv(scripted([(1, TERMINAL, 5)]), idle_calls=2)
 
 
 def test_a_reset_in_mid_episode_or_with_a_seed_is_a_new_instance(single):

@@ -16,7 +16,7 @@ from arkml.envs.core.decisions import Behavior, Decision, Ids, InPlace, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv, core_of
-from arkml.errors import InvalidActions, UsageError
+from arkml.errors import GuestStalled, InvalidActions, UsageError
 from arkml.host import Source
 
 Outcome = tuple[Floats, float, bool, bool, dict[str, Any]]
@@ -54,7 +54,7 @@ class OneAgent(Closing):
         self._is_unfit = False  # the guest submitted rows that this interface does not take
         self._kept: _Kept | None = None
         try:
-            self._fresh: Step | None = self.env.reset()
+            self._fresh: Step | None = self._first_episode()
             self.behavior: Behavior = self._decision(self._fresh).behavior
         except BaseException:
             self.env.close()
@@ -195,19 +195,40 @@ class OneAgent(Closing):
         """Return the first step of the next episode, checked. Raises GuestError and UsageError."""
         step, self._fresh = self._fresh, None
         if seed is not None:
-            step = self.env.reset(seed)
+            step = self._first_episode(seed)
         elif step is None:
             is_between = self.number is None and not self._is_unfit
-            step = (self._next_episode() if is_between else None) or self.env.reset()
+            step = (self._next_episode() if is_between else None) or self._first_episode()
         self._is_unfit = True
         self._decision(step, self.behavior)
         self._is_unfit = False
         return step
 
+    def _first_episode(self, seed: int | None = None) -> Step:
+        """
+        Return the first step of a new instance in which an agent acts. Raises GuestError.
+
+        Before it may be episodes that ended with their first rows.
+        """
+        first = self.env.reset(seed)
+        if not all(decision.ended.all() for decision in first.decisions):
+            return first
+        step = self._next_episode()
+        if step is None:
+            guest = self._core.instance.guest  # type: ignore[union-attr]  # `reset` has made it
+            raise guest.failure or GuestStalled(
+                f"{guest.name} came to its end without an agent that acts"
+            )
+        return step
+
     def _next_episode(self) -> Step | None:
-        """Run the same instance to its next episode. Returns None if the guest ends before."""
+        """
+        Run the same instance to its next episode in which the agent acts.
+
+        Returns None if the guest ends before.
+        """
         decision = self.env.decision
-        while decision is not None and not decision.started.any():
+        while decision is not None and not (decision.started & ~decision.ended).any():
             idle = np.zeros((len(decision.acting_agents), decision.behavior.num_actions))
             if self.env.step(idle).has_ended:
                 return None
