@@ -150,6 +150,23 @@ def test_a_replay_buffer_for_which_there_is_no_memory_says_so(monkeypatch):
             store.push(0, rows)
 
 
+@pytest.mark.parametrize("number", [True, np.timedelta64(3), np.complex64(1), "1", np.nan])
+@pytest.mark.parametrize(
+    "door",
+    [
+        lambda number: Limits(run_seconds=number),
+        lambda number: Limits.game(fps=number),
+        lambda number: Goal(minutes=number),
+        lambda number: Goal(mean_return=number),
+        lambda number: TrainingOptions(name="a.wasm", directory=Path("here"), fps=number),
+        lambda number: call_limits(Limits(), number),
+    ],
+)
+def test_what_is_no_real_number_is_refused_with_a_sentence(door, number):
+    with pytest.raises(UsageError, match=r"number|seconds"):
+        door(number)
+
+
 def test_numbers_are_kept_as_those_of_python():
     limits = Limits(rows=np.int64(3), run_seconds=np.float32(0.5), call_seconds=np.int32(4))
     kept = [limits.rows, limits.run_seconds, limits.call_seconds, Goal(frames=np.int64(9)).frames]

@@ -9,6 +9,8 @@ from enum import Enum
 from numbers import Real
 from typing import Any, Final, Literal, Self, SupportsIndex, TypeAlias, get_args
 
+import numpy as np
+
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
 
@@ -221,7 +223,8 @@ def whole_number(value: object) -> int | None:
 
 def real_number(value: object) -> float | None:
     """Return a number of Python or numpy as an int or float; None for others, such as NaN."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    # numpy counts spans of time among the integers.
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
         return None
     try:
         number = float(value)

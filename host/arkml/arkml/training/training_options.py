@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -25,6 +24,7 @@ from arkml.limits import (
     Limits,
     Threads,
     keep_whole,
+    real_number,
     require_seed,
     require_threads,
     whole_number,
@@ -64,11 +64,10 @@ class Goal:
         """Raise UsageError for a goal that cannot be reached."""
         if self.frames is not None:
             keep_whole(self, "frames")
-        minutes, mean = self.minutes, self.mean_return
-        if minutes is not None and not (isinstance(minutes, Real) and 0 < minutes < math.inf):
-            raise UsageError(f"minutes is {cut_repr(minutes)}: it takes a number above 0")
-        if mean is not None and not (isinstance(mean, Real) and -math.inf <= mean <= math.inf):
-            raise UsageError(f"until_return is {cut_repr(mean)}: it takes a number")
+        if self.minutes is not None:
+            _require_above_zero("minutes", self.minutes)
+        if self.mean_return is not None and real_number(self.mean_return) is None:
+            raise UsageError(f"until_return is {cut_repr(self.mean_return)}: it takes a number")
 
     @property
     def is_open(self) -> bool:
@@ -172,8 +171,8 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         """Raise UsageError for an invalid value, such as an `fps` of 0, or an invalid address."""
-        if self.fps is not None and not (isinstance(self.fps, Real) and 0 < self.fps < math.inf):
-            raise UsageError(f"fps is {cut_repr(self.fps)}: it takes a number above 0")
+        if self.fps is not None:
+            _require_above_zero("fps", self.fps)
         if not isinstance(self.settings, Mapping):
             raise UsageError(f"settings is {cut_repr(self.settings)}: it takes a dict")
         object.__setattr__(self, "seed", require_seed(self.seed))
@@ -314,6 +313,13 @@ def page_port(page: PageOption) -> int | None:
     if isinstance(page, bool | np.bool_):
         return 0 if page else None
     return 0 if callable(page) else page
+
+
+def _require_above_zero(name: str, value: float) -> None:
+    """Raise UsageError for what is no number above 0, or infinite."""
+    number = real_number(value)
+    if number is None or not 0 < number < math.inf:
+        raise UsageError(f"{name} is {cut_repr(value)}: it takes a number above 0")
 
 
 def _interval(value: object) -> EvaluationInterval:
