@@ -25,6 +25,8 @@ def real(value: Any) -> float:
 
     Raises TypeError for anything else, such as a text, a masked or a complex number.
     """
+    if type(value) is float:  # the usual case, in each call of a guest
+        return value
     if isinstance(value, np.generic | np.ndarray):
         _require_real(value)
     return math.ldexp(value, 0)  # float would read texts, too
@@ -37,8 +39,11 @@ def real_array(values: npt.ArrayLike) -> npt.NDArray[Any]:
     Raises TypeError or ValueError for anything else, such as texts, dates, objects, records,
     complex numbers, or an array with a mask, which would be dropped.
     """
-    array = np.asarray(values)
-    _require_real(array if array is values else values if isinstance(values, _MASKED) else array)
+    if type(values) is np.ndarray and values.dtype.kind in _REAL:  # the usual case, in each step
+        return values
+    _require_real(array := np.asarray(values))
+    if isinstance(values, _MASKED):
+        _require_real(values)
     return array
 
 
