@@ -311,9 +311,9 @@ def test_a_guest_that_was_not_initialized_is_not_after_a_restore(host):
 def test_the_state_of_another_module_is_refused(host, many):
     state = many.snapshot()
     other = host.load(COUNTER, name="counter")
-    with pytest.raises(StateRefused, match="the state is of many"):
+    with pytest.raises(StateRefused, match="another module: it is of many"):
         other.restore(state)
-    with pytest.raises(StateRefused, match="the state is of many"):
+    with pytest.raises(StateRefused, match="another module: it is of many"):
         host.restore(bytes(state), COUNTER)
 
     assert other.call("frames") == 0
