@@ -32,6 +32,7 @@ from tests.waiting import eventually
 from tools.houses import PYTHONPATH
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
+from arkml.hive import NICE, give_way
 from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
@@ -882,3 +883,21 @@ def test_a_session_in_drop_mode_is_never_held(hive, client):
 
     assert session._hold
     assert not session.must_wait()
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, NICE), (15, 15)])
+def test_a_thread_gives_way_and_takes_no_priority_back(before, after):
+    """Below `nice -n 15` only root may: the thread of a client ended, and requests had no end."""
+
+    def work():
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, max(before, least))
+        give_way()
+        found.append(os.getpriority(os.PRIO_PROCESS, thread))
+
+    least, found = os.getpriority(os.PRIO_PROCESS, 0), []
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+    assert found == [max(after, least)]

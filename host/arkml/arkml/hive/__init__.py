@@ -13,6 +13,10 @@ NICE = 5
 def give_way() -> None:
     """
     Give this thread a lower priority than the frames, where a thread can have its own: on Linux.
+
+    In a process that has a lower one already it stays: to raise it is refused to most users.
     """
     if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        thread = threading.get_native_id()
+        if os.getpriority(os.PRIO_PROCESS, thread) < NICE:
+            os.setpriority(os.PRIO_PROCESS, thread, NICE)
