@@ -666,7 +666,8 @@ def test_a_run_is_shown_with_the_parts_of_its_rows_in_words(service):
 
 
 def test_a_run_that_is_aborted_for_a_learner_that_never_begins_says_why(make_service):
-    service = make_service(learner=["-c", "raise ImportError('no torch here')"])
+    times = {"restart": 0.1}
+    service = make_service(learner=["-c", "raise ImportError('no torch here')"], timeouts=times)
     run_id = service.create()
     eventually(lambda: service.run(run_id)["status"] == "aborted")
 
@@ -690,7 +691,7 @@ def test_a_run_that_was_aborted_stays_so_when_the_hive_is_opened_anew(service):
 
 
 def test_a_learner_that_hangs_is_replaced(make_service):
-    service = make_service(timeouts={"hang": 0.5})
+    service = make_service(timeouts={"hang": 0.5, "restart": 0.1})
     service.create(misbehavior="hang")
     first = learner_of(service)
     eventually(lambda: learner_of(service) != first)

@@ -44,7 +44,8 @@ LONG = 60.0  # minutes, which no test lasts
 @pytest.fixture(scope="module")
 def hive(tmp_path_factory):
     data = tmp_path_factory.mktemp("hive")
-    with EmbeddedHive(data, {"learner": [LEARNER], "spare": False}) as made:
+    options = {"learner": [LEARNER], "spare": False, "timeouts": {"restart": 0.1}}
+    with EmbeddedHive(data, options) as made:
         yield made
 
 

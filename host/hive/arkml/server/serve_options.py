@@ -28,6 +28,8 @@ class Timeouts:
         idle_stop: A run without sessions is stopped after this time.
         start: A learner sends its first message within this time.
         hang: A learner that reports no progress for this time is ended.
+        restart: A learner that has ended is started again after this time, the next ones after
+            twice and four times as long.
         stop: A learner that is stopped has this time for its last checkpoint.
         opening: A data directory that another hive uses has to become free within this time.
         spare: The spare learner that a run has taken is replaced this long after the run has begun
@@ -40,6 +42,7 @@ class Timeouts:
     idle_stop: float = 600.0
     start: float = 90.0
     hang: float = 30.0
+    restart: float = 1.0
     stop: float = 5.0
     opening: float = 10.0
     spare: float = 20.0

@@ -33,7 +33,7 @@ from arkml.server.serve_options import Timeouts
 
 _log = SafeLogger(__name__)
 
-_RESTART_DELAYS = (1.0, 2.0, 4.0)
+_LONGER = (1, 2, 4)  # times `Timeouts.restart`, of the first learners that ended
 _MISCONFIGURED, _DIVERGED = 3, 4  # exit statuses of `learning.worker`
 _MAX_FRUITLESS = 5
 """Learners in a row that ended without an update, after which the run is given up."""
@@ -202,7 +202,8 @@ class Supervisor:
                 return
             await self._apply(LearnerEnded(self._reason, status == _DIVERGED))
             self._set_health(_Health.UNWELL)
-            delay = _RESTART_DELAYS[min(self._crashes, len(_RESTART_DELAYS)) - 1]
+            longer = _LONGER[min(self._crashes, len(_LONGER)) - 1]
+            delay = longer * self._timeouts.restart
             _log.warning(
                 "the learner of run %s ended with status %d, the next one starts in %g s: %s",
                 self._run.name, status, delay, self._reason,
