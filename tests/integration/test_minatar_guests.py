@@ -68,7 +68,6 @@ class Steps:
         return np.where(is_first, self.rewards, 0).sum(axis=0)[ended.any(axis=0)]
 
 
-@cache
 def played(game, is_random, agents, count, seed=1):
     """Steps of a player, or of random choices."""
     channels, choices = SHAPES[game]
@@ -94,12 +93,14 @@ def played(game, is_random, agents, count, seed=1):
     return Steps(*map(np.stack, zip(*kept, strict=True)), scores)
 
 
+@cache
 def by_hand(game):
     return played(game, False, 32, 2_501 if game == "freeway" else 1_100)
 
 
-def at_random(game, agents=32, count=400):
-    return played(game, True, agents, count)
+@cache
+def at_random(game, count=400):
+    return played(game, True, 32, count)
 
 
 def places(cells):
@@ -143,7 +144,7 @@ def test_an_episode_depends_on_its_seed_and_agent_and_not_on_their_number(game):
 @pytest.mark.parametrize("game", GAMES)
 def test_random_choices_earn_what_they_earn_in_gymnax(game):
     mean, deviation = GYMNAX[game]
-    returns = at_random(game, 256, MOST_STEPS[game] + 1).first_returns()
+    returns = played(game, True, 256, MOST_STEPS[game] + 1).first_returns()
 
     assert len(returns) == 256
     assert abs(returns.mean() - mean) < 4 * deviation / 256**0.5
