@@ -205,7 +205,7 @@ async def flooded(peer):
 
 async def test_a_server_calls_as_many_endpoints_as_its_descriptors_allow(caplog, monkeypatch):
     monkeypatch.setattr(grpc_callers, "share_for_connections", lambda: 1)
-    async with served(environment=flooded) as (controls, programs):
+    async with served() as (controls, programs):
         await controls.start(playing(programs, [actor("a0", endpoint=programs.endpoint)]))
         other = actor("a0", endpoint="grpc://127.0.0.2:9")
         trial_id = await controls.start(playing(programs, [other]))

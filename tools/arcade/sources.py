@@ -69,12 +69,16 @@ def sources(folder: Path, pins: Path = PINS) -> Path:
 
 
 def _fetch(folder: Path, pins: Path) -> None:
-    """Download the archives. pip wants their metadata, which our backend reads without theirs."""
+    """
+    Download the archives. pip wants their metadata, which our backend reads without theirs.
+
+    Without `--use-pep517` an older pip, such as that of Debian 12, would run their setup.py.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
         "--retries", "1", "--require-hashes", "--no-deps", "--no-binary", ":all:",
-        "--no-build-isolation", "--dest", str(folder), "--requirement", str(pins),
+        "--no-build-isolation", "--use-pep517", "--dest", str(folder), "--requirement", str(pins),
     ]  # fmt: skip
     found = subprocess.run(
         command,
@@ -106,13 +110,24 @@ def _unpack(archive: Archive, path: Path, into: Path) -> None:
     with tempfile.TemporaryDirectory(dir=into) as room:
         try:
             with tarfile.open(path) as tar:
-                tar.extractall(room, filter=_needed)
+                _write_sources(tar, Path(room).resolve())
         except tarfile.TarError as error:
             raise ArcadeError(f"{path} cannot be unpacked: {error}") from error
         shutil.move(Path(room) / archive.folder, into / archive.folder)
 
 
-def _needed(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """Return a member that is a source and stays in the folder; others are left out or refused."""
-    member = tarfile.data_filter(member, folder)
-    return member if member.isdir() or Path(member.name).suffix in _NEEDED else None
+def _write_sources(tar: tarfile.TarFile, room: Path) -> None:
+    """
+    Write the files that are sources, and no links. Raises TarError for one outside of the folder.
+
+    Filters of tarfile, which do the same, came with Python 3.11.4; Debian 12 has 3.11.2.
+    """
+    for member in tar:
+        path = (room / member.name).resolve()
+        if not path.is_relative_to(room):
+            raise tarfile.ExtractError(f"{member.name!r} would be outside of its folder")
+        content = tar.extractfile(member) if member.isfile() and path.suffix in _NEEDED else None
+        if content is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with content, path.open("wb") as file:
+                shutil.copyfileobj(content, file)
