@@ -14,7 +14,6 @@ Marks = npt.NDArray[np.bool_]
 
 _MASKED = np.ma.MaskedArray
 
-
 _REAL = "biuf"
 """Kinds of dtypes with real numbers: numpy also makes floats of texts, dates and complex ones."""
 
@@ -41,9 +40,8 @@ def real_array(values: npt.ArrayLike) -> npt.NDArray[Any]:
     """
     if type(values) is np.ndarray and values.dtype.kind in _REAL:  # the usual case, in each step
         return values
-    _require_real(array := np.asarray(values))
-    if isinstance(values, _MASKED):
-        _require_real(values)
+    array = np.asarray(values)
+    _require_real(values if isinstance(values, _MASKED) else array)
     return array
 
 

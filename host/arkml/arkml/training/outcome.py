@@ -228,9 +228,8 @@ def _wait_for_update(
         while not answers.is_over:
             info = answers.wait(client.run(run.id))
             is_due = info.rows >= first.rows and info.status not in OVER
-            if info.n_opts > run.n_opts or not is_due or _deaths(run, info):
-                break
-            if first.is_unreachable(info):
+            is_settled = info.n_opts > run.n_opts or not is_due or first.is_unreachable(info)
+            if is_settled or _deaths(run, info):
                 break
             if not is_told and time.monotonic() - began >= _TOLD_AFTER:
                 is_told = True
