@@ -49,6 +49,7 @@ def pytest_configure(config):
     children.take_signals()
     os.environ[AUDIT] = "1"
     os.environ["OMP_WAIT_POLICY"] = "passive"  # of PyTorch's threads, which else wait by spinning
+    os.environ["OPENBLAS_THREAD_TIMEOUT"] = "4"  # of NumPy's and SciPy's, for 16 cycles
     if not hasattr(config, "workerinput"):
         directory = tempfile.TemporaryDirectory(prefix="arkml-tests-")
         config.add_cleanup(directory.cleanup)

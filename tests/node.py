@@ -1,8 +1,10 @@
 """Runs programs in JavaScript with the node that basedpyright brings along."""
 
 import asyncio
+import atexit
 import contextlib
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -20,6 +22,33 @@ def run_module(path, value):
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads(run.stdout)
+
+
+class Respondent:
+    """A program that answers lists of questions, one after the other, in one process."""
+
+    def __init__(self, *words):
+        self._words, self._process = words, None
+        atexit.register(self._end, os.getpid())
+
+    def ask(self, *questions):
+        """Return the answers; start the process if it has not begun, or has ended."""
+        if self._process is None or self._process.poll() is not None:
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(
+                [NODE, *self._words], stdin=pipe, stdout=pipe, encoding="utf-8"
+            )
+        self._process.stdin.write(json.dumps(questions) + "\n")
+        self._process.stdin.flush()
+        answers = self._process.stdout.readline()
+        if not answers:
+            self._process.communicate()
+            raise AssertionError("the program has ended; why is on stderr")
+        return json.loads(answers)
+
+    def _end(self, owner):
+        if self._process is not None and os.getpid() == owner:
+            self._process.communicate()
 
 
 @contextlib.asynccontextmanager

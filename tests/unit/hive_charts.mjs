@@ -1,9 +1,7 @@
 // Answers questions about the modules that draw the charts of the hive's page.
 
-import { readFileSync } from "node:fs";
+import { answerAll, module } from "./questions.mjs";
 
-const given = JSON.parse(readFileSync(0, "utf-8"));
-const module = (name) => import(new URL(`${name}.js`, given.folder));
 const data = await module("plot_data");
 const text = await module("chart_text");
 const { dashOf } = await module("plot_paint");
@@ -26,5 +24,4 @@ const answers = {
   description: (name, known) => text.descriptionOf(name, known),
 };
 
-const found = given.questions.map(([name, ...values]) => answers[name](...values));
-console.log(JSON.stringify(found));
+await answerAll(answers);

@@ -1,9 +1,7 @@
 // Answers questions about the modules of the hive's page that need no browser.
 
-import { readFileSync } from "node:fs";
+import { answerAll, module } from "./questions.mjs";
 
-const given = JSON.parse(readFileSync(0, "utf-8"));
-const module = (name) => import(new URL(`${name}.js`, given.folder));
 const { viewIn, fragmentOf, hiveAddress, takeToken } = await module("address");
 const { cell, csv, curveRows, fileName, heatRows, lineRows } = await module("csv");
 const curves = await module("curves");
@@ -262,6 +260,4 @@ const answers = {
   stream: (steps) => streamed(steps),
 };
 
-const found = [];
-for (const [name, ...values] of given.questions) found.push(await answers[name](...values));
-console.log(JSON.stringify(found));
+await answerAll(answers);

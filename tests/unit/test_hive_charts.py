@@ -2,21 +2,15 @@
 
 import hashlib
 import json
-import shutil
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from tests.documented_metrics import documented
-from tests.node import run_module
+from tests.unit.test_hive_page import respondent
 
 import arkml.server.page
-from arkml import page_scripts
-from arkml.server.page.site_files import SHARED
 
 SITE = Path(arkml.server.page.__file__).parent / "site"
-PROGRAM = Path(__file__).parent / "hive_charts.mjs"
 TRUNK = {"name": "a", "x": [1, 2, 4], "y": [5, -1, 9], "mode": "lines"}
 VENDORED = {
     "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
@@ -25,18 +19,8 @@ VENDORED = {
 }
 
 
-@cache
-def served():
-    """A folder with the files of the page as it is served; it goes with the object."""
-    folder = TemporaryDirectory()
-    shutil.copytree(SITE, folder.name, dirs_exist_ok=True)
-    shutil.copytree(page_scripts.FOLDER, Path(folder.name, SHARED))
-    return folder
-
-
 def all_asked(*questions):
-    folder = Path(served().name).as_uri()
-    return run_module(PROGRAM, {"folder": f"{folder}/", "questions": questions})
+    return respondent("hive_charts.mjs").ask(*questions)
 
 
 def asked(*question):

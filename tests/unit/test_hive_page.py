@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from tests.documented_metrics import documented
-from tests.node import run_module
+from tests.node import Respondent
 
 import arkml.server.page
 from arkml import page_scripts
@@ -15,7 +15,6 @@ from arkml.hive.protocol.parts import Part, in_words
 from arkml.server.page.site_files import SHARED
 
 SITE = Path(arkml.server.page.__file__).parent / "site"
-PROGRAM = Path(__file__).parent / "hive_page.mjs"
 VIEW = {
     "runs": [], "q": "", "metric": "", "sort": "-started_at", "x": "rows", "smooth": 0,
     "log": False, "group": "", "columns": [], "hidden": [], "pins": [], "charts": [], "against": "",
@@ -32,6 +31,12 @@ def served():
     return folder
 
 
+@cache
+def respondent(program):
+    """Return a process of one of the programs here, which answers questions about that page."""
+    return Respondent(Path(__file__).with_name(program), f"{Path(served().name).as_uri()}/")
+
+
 UPDATES = "train/n_updates"
 
 
@@ -40,8 +45,7 @@ def asked(*question):
 
 
 def all_asked(*questions):
-    folder = Path(served().name).as_uri()
-    return run_module(PROGRAM, {"folder": f"{folder}/", "questions": questions})
+    return respondent("hive_page.mjs").ask(*questions)
 
 
 def test_a_name_cannot_hide_or_turn_its_letters():

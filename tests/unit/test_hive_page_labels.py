@@ -1,24 +1,18 @@
 """What the page of a hive says of labels, of where a run came from, and of its progress."""
 
-from pathlib import Path
-
 import pytest
-from tests.node import run_module
-from tests.unit.test_hive_page import served
+from tests.unit.test_hive_page import respondent
 
 from arkml.hive.protocol.runs import RunInfo
 from arkml.hive_commands.run_progress import RunProgress, progress_of
 
-PROGRAM = Path(__file__).parent / "hive_labels.mjs"
 SECOND = 10**9
 SHAPE = {"id": "r1", "name": "run", "game": "game", "features": 3, "actions": 1}
 RUN = {"status": "running", "started_at": 1_000 * SECOND, "ended_at": 0, "seconds": 0}
 
 
 def asked(*question):
-    folder = Path(served().name).as_uri()
-    [answer] = run_module(PROGRAM, {"folder": f"{folder}/", "questions": [question]})
-    return answer
+    return respondent("hive_labels.mjs").ask(question)[0]
 
 
 @pytest.mark.parametrize(
