@@ -209,7 +209,7 @@ SCRIPT = """
         result = util.train_async(
             TestAgentConfig(), [TestAgentConfig()] * 2, 0, 0, SimpleStepProcessorConfig(),
             SimpleReplayBufferConfig(), ActorManagerConfig(runner="processes"),
-            AsyncTrainerConfig(warmup_period=100), NullRecorder(),
+            AsyncTrainerConfig(warmup_period=100, updates_per_sample=1), NullRecorder(),
             agent=TestAgent, env=MyEnv, step_processor=SimpleStepProcessor,
             replay_buffer=SimpleReplayBuffer,
         )
