@@ -9,6 +9,7 @@ from tests.integration.command_line import GUESTS
 from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 
 from arkml import GuestEnv
+from arkml.envs.core.decisions import Behavior, Decision
 from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
@@ -17,6 +18,8 @@ from arkml.envs.llapi.envs.unity_parallel_env import UnityParallelEnv
 from arkml.envs.llapi.guest_unity_env import GuestUnityEnv
 from arkml.envs.llapi.player_messages import AreaIds, agents_to_proto
 from arkml.envs.pettingzoo_env import parallel_env
+from arkml.envs.slots import Slots
+from arkml.policies.external import ExternalPolicy
 
 CHOOSERS = GUESTS / "c_choosers.wasm"
 PICKERS, DRIVERS, BOTH = 1, 2, 3
@@ -151,6 +154,80 @@ def test_pettingzoo_tells_masks_in_one_form(make, module):
 
     assert len(forms(seen)) == 1
     assert all(acted) == (module is CHOOSERS)
+
+
+def test_agents_that_are_not_shown_take_choices_that_are_allowed(make, monkeypatch):
+    answers = []
+
+    def step(self, actions):
+        answers.append((self.decision, np.asarray(actions)))
+        return original(self, actions)
+
+    original, _ = GuestEnv.step, monkeypatch.setattr(GuestEnv, "step", step)
+    env = make(parallel_env, CHOOSERS, configure=(4, PICKERS), spawn="hide")
+    _, infos = env.reset(seed=1)
+    shown = []
+    while env.agents:
+        shown.append(len(env.agents))
+        masks = {name: infos[name]["action_mask"] for name in env.agents}
+        chosen = {name: [mask.argmax() for mask in both] for name, both in masks.items()}
+        *_, infos = env.step(chosen)
+
+    assert any(len(given) > seen for (_, given), seen in zip(answers, shown, strict=True))
+    assert not any(takes_a_masked_choice(*answer) for answer in answers)
+
+
+def takes_a_masked_choice(decision, actions):
+    acting = ~decision.ended
+    return any(
+        mask[acting][range(len(actions)), actions[:, branch].astype(int)].any()
+        for branch, mask in enumerate(decision.masks)
+    )
+
+
+def test_agents_of_other_behaviors_take_choices_that_are_allowed(make, monkeypatch):
+    taken = []
+
+    def act(self, batch):
+        original(self, batch)
+        taken.append((batch.actions.copy(), self.masks.rows.copy()))
+
+    original, _ = ExternalPolicy.act, monkeypatch.setattr(ExternalPolicy, "act", act)
+    env = make(GuestEnv, CHOOSERS, configure=(4, BOTH), behaviors=["driver"])
+    env.reset(seed=1)
+    for _ in range(3):
+        env.step(np.zeros((len(env.decision.acting_agents), 3)))
+    actions, allowed = taken[0]
+    first = actions[:, 0].astype(int)
+
+    assert set(first) == {0, 1}  # 0 is masked in the first cell
+    assert allowed[range(len(first)), first].all()
+
+
+def test_agents_without_a_place_take_choices_that_are_allowed():
+    slots = Slots(2)
+    slots.acting = np.array([0, -1])
+    masks = (np.array([[True, False, False], [True, True, False]]),)
+    going = np.zeros(2, bool)
+    decision = Decision(
+        Behavior("lever", 1, 1, LEVER), np.arange(2, dtype=np.int32), np.zeros((2, 1), np.float32),
+        np.zeros(2, np.float32), going, going, going, np.arange(2), masks=masks,
+    )  # fmt: skip
+
+    assert slots.chosen(np.ones((2, 1), np.float32), decision).tolist() == [[1], [2]]
+
+
+def test_masks_of_places_that_are_not_reset_stay(make):
+    env = make(
+        GuestFleetVectorEnv, CHOOSERS, num_envs=4, configure=(1, PICKERS),
+        autoreset_mode="Disabled",
+    )  # fmt: skip
+    _, before = env.reset(seed=1)
+    _, after = env.reset(options={"reset_mask": np.array([True, False, False, False])})
+
+    assert not before["action_mask"][0][1:].all()
+    for old, new in zip(before["action_mask"], after["action_mask"], strict=True):
+        assert old[1:].tolist() == new[1:].tolist()
 
 
 @pytest.mark.parametrize(("module", "masks"), [(CHOOSERS, [3, 2]), (NEVER_MASKED, [3])])

@@ -102,6 +102,15 @@ def test_what_is_not_finite_is_left_to_be_counted():
     assert second == np.inf
 
 
+def test_what_is_not_finite_is_no_masked_zero(caplog):
+    masked = [(0, "mask/0/0"), (1, "mask/1/0"), (2, "mask/0/0")]
+    given = [[np.nan, 0], [0, -np.inf], [2, 0]]
+
+    assert chosen(POLICIES["floats"], given, *masked) == [[1, 0], [0, 1], [2, 0]]
+    assert caplog.text.count("gave nan for a choice: the lowest choice that is allowed") == 1
+    assert "has no input action_masks" not in caplog.text
+
+
 @pytest.mark.parametrize("kind", POLICIES)
 def test_the_choices_of_agents_that_ended_are_not_told_of(kind, caplog):
     chosen(POLICIES[kind], [[0.5, 9], [1, 1]], states=[TERMINAL, RUNNING])

@@ -453,6 +453,15 @@ def test_a_masked_choice_is_not_taken_and_its_mask_passed_on():
     assert masks[1::2].tolist() == [[0, 1, 0]] * 150
 
 
+def test_a_row_that_is_not_learned_from_is_answered_with_choices_that_are_allowed():
+    world = ChooserWorld()
+    world.policy.masks.begin(3)
+    world.policy.masks.mask(MetadataLog.of(Metadata(row, "mask/0/0", 1.0) for row in (0, 2)))
+    batch = world.submit((1, RUNNING), (2, RUNNING), (3, TERMINAL))  # none begins with Initial
+
+    assert batch.actions.tolist() == [[0, 1], [0, 0], [0, 1]]
+
+
 def test_masks_last_for_one_batch_and_a_value_of_zero_takes_one_back():
     world = ChooserWorld()
     world.choose(3, *((row, "mask/0/1", 1.0) for row in range(3)), (2, "mask/0/1", 0.0))

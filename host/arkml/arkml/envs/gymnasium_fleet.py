@@ -24,6 +24,7 @@ from arkml.envs.spaces import (
     all_allowed,
     copied,
     final_observations,
+    keep_allowed,
     observations_of,
     taken,
 )
@@ -229,7 +230,10 @@ class GuestFleetVectorEnv(VectorPlaces):
         self._seen = np.where(mask[:, None], step.observations, self._seen)
         step.present |= ~mask & self._fleet.alive
         info: dict[str, Any] = {}
+        allowed = self._allowed_now
         self._inform(info, step, rows)
+        if self._spec.actions.branches:
+            keep_allowed(info["action_mask"], allowed, ~mask)
         return copied(observations_of(self._spec, self._seen)), info
 
     def _begin_again(

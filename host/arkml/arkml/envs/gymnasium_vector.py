@@ -197,7 +197,8 @@ class GuestVectorEnv(VectorPlaces):
     def _stepped(self, values: Floats) -> Outcome:
         slots = self._slots
         if slots.acting is not None:
-            step = self._env.step(slots.chosen(values))
+            assert self._env.decision is not None
+            step = self._env.step(slots.chosen(values, self._env.decision))
         elif isinstance(rows := self._core.step_rows(values), Step):
             step = rows
         elif rows.before is slots.in_order and not (

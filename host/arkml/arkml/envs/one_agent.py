@@ -229,8 +229,7 @@ class OneAgent(Closing):
         """
         decision = self.env.decision
         while decision is not None and not (decision.started & ~decision.ended).any():
-            idle = np.zeros((len(decision.acting_agents), decision.behavior.num_actions))
-            if self.env.step(idle).has_ended:
+            if self.env.step(decision.idle_actions()).has_ended:
                 return None
             decision = self.env.decision
         return None if decision is None else Step((decision,))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
-import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
@@ -367,7 +366,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         return Figure(self._features[name], self._acted.get(name), number)
 
     def _gathered(self, decision: Decision, actions: dict[str, Any]) -> Floats:
-        """Return the rows of deciding agents, float32, [m, num_actions]; zeros for hidden ones."""
+        """Return the actions of deciding agents, float32, [m, num_actions], also of hidden ones."""
         if not isinstance(actions, Mapping):
             raise InvalidActions(f"actions come by agent, in a dict, not as {cut_repr(actions)}")
         unknown = set(actions) - set(self.agents)
@@ -377,7 +376,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         deciding = decision.acting_agents.tolist()
         if (together := self._together(deciding, actions, spec.actions)) is not None:
             return together
-        gathered = np.zeros((len(deciding), spec.actions.width), np.float32)
+        gathered = decision.idle_actions()
         live = set(self.agents)
         for row, agent in enumerate(deciding):
             name = self._names.get(agent, _HIDDEN)

@@ -117,9 +117,11 @@ class Slots:
         self.acting = None if is_in_order else acting
         return deciding, acting
 
-    def chosen(self, values: Floats) -> Floats:
-        """Return the actions of `acting`, float32, [m, num_actions]; zeros without a slot."""
+    def chosen(self, values: Floats, decision: Decision) -> Floats:
+        """Return the actions of `acting`, float32, [m, num_actions]; idle ones without a slot."""
         assert self.acting is not None
         chosen: Floats = values.take(self.acting, 0)
-        chosen[self.acting < 0] = 0
+        waits = self.acting < 0
+        if waits.any():
+            chosen[waits] = decision.idle_actions()[waits]
         return chosen

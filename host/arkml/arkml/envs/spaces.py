@@ -211,6 +211,14 @@ def all_allowed(
     return {"action_mask": allowances[0] if len(allowances) == 1 else allowances}
 
 
+def keep_allowed(action_mask: Any, before: Any, places: Marks) -> None:
+    """Let `places`, bool, [count], of an info `action_mask` be as in the one before."""
+    one_branch = isinstance(action_mask, np.ndarray)
+    pairs = [(action_mask, before)] if one_branch else zip(action_mask, before, strict=True)
+    for allowance, kept in pairs:
+        allowance[places] = kept[places]
+
+
 def choices_allowed(action_mask: Any) -> Marks:
     """
     Return an info `action_mask` as one mask of the choices of all branches, bool, [..., choices].

@@ -269,17 +269,21 @@ export class KernelPolicy {
     if (this.branches.length) this.holdSome(answer.subarray(this.continuous), 0, allowed, isSure);
   }
 
-  /** Have choices of branches from `first` on exist and be allowed; what is not finite stays. */
+  /**
+   * Have choices of branches from `first` on exist and be allowed.
+   *
+   * What is not finite, and answered as zero, stays unless zero is masked.
+   */
   holdSome(choices, first, allowed, isSure) {
     let start = this.branches.slice(0, first).reduce((sum, size) => sum + size, 0);
     choices.forEach((choice, index) => {
       const size = this.branches[first + index];
-      if (Number.isFinite(choice)) {
-        if (!isSure) choice = settled(choice, size);
-        const open = allowed ? allowed.subarray(start, start + size) : null;
-        const lowest = open && !open[choice] ? open.findIndex((value) => value !== 0) : -1;
-        choices[index] = lowest >= 0 ? lowest : choice;
-      }
+      const isFinite = Number.isFinite(choice);
+      if (isFinite && !isSure) choice = settled(choice, size);
+      const open = allowed ? allowed.subarray(start, start + size) : null;
+      const isMasked = open && !open[isFinite ? choice : 0];
+      const lowest = isMasked ? open.findIndex((value) => value !== 0) : -1;
+      choices[index] = lowest >= 0 ? lowest : choice;
       start += size;
     });
   }

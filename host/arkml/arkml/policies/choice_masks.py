@@ -42,7 +42,8 @@ class ChoiceMasks:
         self._workspace = workspace
         self._kept: Floats = np.ones((0, self.choices), np.float32)
         self._count = 0
-        self._has_replaced = self._has_settled = self._has_met_unknown = False
+        self._has_replaced = self._has_settled = False
+        self._has_met_broken = self._has_met_unknown = False
 
     def begin(self, count: int) -> None:
         """Allow all choices to the agents of a new batch of `count` rows."""
@@ -75,13 +76,26 @@ class ChoiceMasks:
         A number between two choices is rounded, halves to the even one. The lowest choice that is
         allowed takes the place of one that does not exist or is masked; the first of each is
         logged. Where all choices of a branch are masked the choice stays. With `is_sure` all are
-        known to exist. NaN and infinities stay, which are counted elsewhere.
+        known to exist. NaN and infinities stay, which are counted and answered as zeros elsewhere,
+        but for those whose zero is masked.
         """
         choices = batch.actions[:, -len(self.branches) :]
         if not is_sure:
             self._settle(choices, batch.rows["state"])
         if self.rows is not None:
             self._allow(choices, self.rows)
+
+    def hold_idle(self, batch: Batch, rows: npt.NDArray[np.bool_] | None = None) -> None:
+        """
+        Have agents that no policy plays, whose actions are zeros, take choices that are allowed.
+
+        Of each branch it is the lowest one. rows: bool, [n], the agents; None is all.
+        """
+        if self.rows is not None:
+            chosen = slice(None) if rows is None else rows
+            choices = batch.actions[chosen, -len(self.branches) :]
+            self._allow(choices, self.rows[chosen], is_told=False)
+            batch.actions[chosen, -len(self.branches) :] = choices
 
     def hold_some(
         self,
@@ -100,17 +114,20 @@ class ChoiceMasks:
         if self.rows is not None:
             self._allow(choices, self.rows if rows is None else self.rows[rows], first)
 
-    def _allow(self, choices: Floats, masks: Floats, first: int = 0) -> None:
+    def _allow(
+        self, choices: Floats, masks: Floats, first: int = 0, *, is_told: bool = True
+    ) -> None:
         """Replace each choice that is not allowed by the lowest allowed one."""
         for branch, column in enumerate(choices.T, first):
             start = self._starts[branch]
             allowed = masks[:, start : start + self.branches[branch]] != 0
             exists = np.isfinite(column)
-            chosen = np.where(exists, column, 0).astype(np.intp)
-            wrong = exists & ~allowed[np.arange(len(column)), chosen] & allowed.any(axis=1)
+            chosen = np.where(exists, column, 0).astype(np.intp)  # zero is what is answered
+            wrong = ~allowed[np.arange(len(column)), chosen] & allowed.any(axis=1)
             if wrong.any():
+                if is_told:
+                    self._note_replaced(column[wrong])
                 column[wrong] = allowed[wrong].argmax(axis=1)
-                self._note_replaced()
 
     def _settle(
         self, choices: Floats, states: npt.NDArray[np.uint32] | None, first: int = 0
@@ -165,8 +182,15 @@ class ChoiceMasks:
             self._columns[name] = column
         return column
 
-    def _note_replaced(self) -> None:
-        if not self._has_replaced:
+    def _note_replaced(self, given: Floats) -> None:
+        broken = given[~np.isfinite(given)]
+        if broken.size and not self._has_met_broken:
+            self._has_met_broken = True
+            log.warning(
+                "the policy gave %g for a choice: the lowest choice that is allowed is taken in its"
+                " place, because 0 is masked", broken[0],
+            )  # fmt: skip
+        if broken.size < given.size and not self._has_replaced:
             self._has_replaced = True
             log.warning(
                 "the policy chose what the guest masks, because it has no input action_masks: the"

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from arkml.batches import Batch
 from arkml.errors import Unavailable
+from arkml.policies.choice_masks import ChoiceMasks
+from arkml.policies.workspace import PolicyWorkspace
 
 
 class ExternalPolicy:
     """
     Stands for a learner outside of the guest, whose actions come with the next step.
 
-    `name` is the behavior. A guest that submits to it stays suspended until that step, whichever
-    version of the API it uses. A call that no environment runs cannot wait and is refused. If not
-    `is_stepped`, submits are answered with zeros at once.
+    `name` is the behavior, `branches` are the choices of its last actions. A guest that submits to
+    it stays suspended until that step, whichever version of the API it uses. A call that no
+    environment runs cannot wait and is refused. If not `is_stepped`, submits are answered at once:
+    with zeros, and of branches with the lowest choices that are allowed.
     """
 
     def __init__(
-        self, name: str, num_features: int, num_actions: int, *, is_stepped: bool = True
+        self,
+        name: str,
+        num_features: int,
+        num_actions: int,
+        *,
+        is_stepped: bool = True,
+        branches: Sequence[int] = (),
     ) -> None:
         self.name = name
         self.is_stepped = is_stepped
         self.num_features = num_features
         self.num_actions = num_actions
+        self.masks: ChoiceMasks | None = None
+        if branches and not is_stepped:
+            self.masks = ChoiceMasks(branches, PolicyWorkspace())
 
     def act(self, batch: Batch) -> None:
         """Raise Unavailable, or answer with zeros if the policy is not stepped."""
         if not self.is_stepped:
             batch.actions[...] = 0
             batch.values[...] = 0
+            if self.masks is not None:
+                self.masks.hold_idle(batch)
             return
         raise Unavailable(
             f"behavior {self.name!r} is stepped by an environment, but this call"

@@ -15,6 +15,7 @@ from arkml.batches import Batch, Floats
 from arkml.errors import Unavailable
 from arkml.policies.agents import AgentTable, SavedAgents, Visit
 from arkml.policies.choice_masks import ChoiceMasks, MaskedPolicy
+from arkml.policies.external import ExternalPolicy
 from arkml.policies.noise import Words, streams
 from arkml.policies.policy import Policy
 from arkml.policies.ports import Parts
@@ -106,8 +107,9 @@ class TrainingPolicy:
     Acts with the newest version of a run's policy, and passes each row with its action to `sink`.
 
     Another thread offers versions; a batch takes the newest one before it acts. A row that is not
-    finite, or whose state does not fit its agent's history, is answered with zeros and not passed
-    on; it counts as a step of its agent, so that the rows around it are not consecutive.
+    finite, or whose state does not fit its agent's history, is answered with zeros, or the lowest
+    choices that are allowed, and not passed on; it counts as a step of its agent, so that the rows
+    around it are not consecutive.
 
     Args:
         branches: Choices of the last actions, which are not clipped.
@@ -214,6 +216,8 @@ class TrainingPolicy:
         if keep is not None:
             actions[~keep] = 0
             batch.values[~keep] = 0
+            if self.masks is not None:
+                self.masks.hold_idle(batch, ~keep)
         if self._sink is not None:
             keep = self.without_false_joins(self.agents, batch, steps, keep)
             agent = _names(visit, self.seed, batch.keys, ids)
@@ -323,7 +327,9 @@ class TrainingPolicy:
 
 def masks_of(policy: Policy) -> ChoiceMasks | None:
     """Return the masks of the policy's batches, None for a policy without branches."""
-    return policy.masks if isinstance(policy, TrainingPolicy | MaskedPolicy) else None
+    if isinstance(policy, TrainingPolicy | MaskedPolicy | ExternalPolicy):
+        return policy.masks
+    return None
 
 
 def _is_finite(features: Floats, rewards: Floats) -> bool:

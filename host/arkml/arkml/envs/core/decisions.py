@@ -93,6 +93,18 @@ class Decision:
         """The agents that wait for an action, int32, [m], in push order."""
         return self.agents[~self.ended]
 
+    def idle_actions(self) -> Floats:
+        """
+        Return the actions of `acting_agents` that nobody plays, float32, [m, num_actions].
+
+        These are zeros, and of each branch the lowest choice that is allowed.
+        """
+        acting = ~self.ended
+        actions = np.zeros((np.count_nonzero(acting), self.behavior.num_actions), np.float32)
+        for branch, masked in enumerate(self.masks, -len(self.masks)):
+            actions[:, branch] = masked[acting].argmin(axis=1)  # 0 where all are masked
+        return actions
+
     def rows_of(self, submit_rows: Indices) -> Indices:
         """Return the rows of this decision by rows of the submit, intp, [m], -1 for none."""
         return positions_in(self.submit_rows, submit_rows)

@@ -194,7 +194,9 @@ class Experiments:
         is_stepped = self._behaviors is None or name in self._behaviors
         run = Experiment(
             uuid.UUID(bytes=self.world.random(16), version=4).hex,
-            ExternalPolicy(name, features, actions, is_stepped=is_stepped),
+            ExternalPolicy(
+                name, features, actions, is_stepped=is_stepped, branches=spec.actions.branches
+            ),
             Behavior(name, features, actions, spec),
             self.world.time_of_day(),
             request.seconds or 0,
