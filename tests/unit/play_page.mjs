@@ -13,6 +13,7 @@ const { cellsOf } = await shared("grids");
 const { presentOf } = await shared("entities");
 const { Range } = await shared("ranges");
 const { short } = await shared("dom");
+const { RunPolicy } = await shared("ark_run_policy");
 
 /** A window of which only what `takeLink` takes is there. */
 function fakePage({ hash, stored }) {
@@ -49,6 +50,23 @@ const answers = {
       const held = { keys: new Set(keys), values: new Map(values), rests: new Map(rests), pad };
       return actionOf(mapping, held, allowed);
     });
+  },
+  late: (branches, states, masks) => {
+    const count = states.length;
+    const width = 1 + branches.length;
+    const actions = new Float32Array(count * width);
+    const policy = new RunPolicy({ act: () => void actions.fill(0.5) }, branches);
+    policy.act({
+      key: 1,
+      ids: BigUint64Array.from(states.keys(), BigInt),
+      features: new Float32Array(count),
+      rewards: new Float32Array(count),
+      states,
+      masks: masks && Uint8Array.from(masks.flat()),
+      actions,
+      values: new Float32Array(count),
+    });
+    return [...states.keys()].map((row) => [...actions.subarray(row * width, (row + 1) * width)]);
   },
   allowed: (allowed, branch, choice) => isAllowed(allowed, branch, choice),
   returns: (views) => {

@@ -116,6 +116,16 @@ def test_a_masked_choice_gives_way_to_one_that_is_allowed():
     assert [each["choices"] for each in actions] == [[0, 0], [2, 0], [0, 0], [1, 0], [1, 1], [1, 0]]
 
 
+def test_rows_of_a_run_that_do_not_count_are_answered_with_choices_that_are_allowed():
+    initial, running = 3, 0
+    masks = [[0, 1, 1, 1, 1], [0, 0, 1, 0, 1], [0, 0, 0, 1, 1]]
+
+    assert asked("late", [3, 2], [initial, running, running], masks) == [
+        [0.5, 0.5, 0.5], [0, 2, 1], [0, 0, 0],
+    ]  # fmt: skip
+    assert asked("late", [3, 2], [running], None) == [[0, 0, 0]]
+
+
 def test_no_key_means_two_things():
     mapping = asked("mapping", {"low": [-1] * 9, "high": [1] * 9, "branches": [12, 5, 9]})
     keys = [key for one in mapping["continuous"] for key in one["less"] + one["more"]]

@@ -2,6 +2,23 @@
 
 const NAME = /^mask\/(\d{1,9})\/(\d{1,9})$/;
 
+/**
+ * Write what an agent takes that no policy plays: zeros, and the lowest choices that are allowed.
+ *
+ * `actions` are those of one row, the last of them of the branches, which have so many choices.
+ * `masks` are those of a batch or null, 1 for each allowed choice; `row` is the row in it.
+ */
+export function rest(actions, branches, masks, row) {
+  actions.fill(0);
+  if (masks === null) return;
+  let start = row * branches.reduce((sum, size) => sum + size, 0);
+  branches.forEach((size, branch) => {
+    const lowest = masks.subarray(start, start + size).indexOf(1);
+    actions[actions.length - branches.length + branch] = Math.max(lowest, 0); // all are masked
+    start += size;
+  });
+}
+
 /** Masks of one batch: `branches` are the numbers of choices of each of the last actions. */
 export class ChoiceMasks {
   constructor(branches) {

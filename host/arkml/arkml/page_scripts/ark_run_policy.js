@@ -1,23 +1,26 @@
-// The policy of a training that a guest starts: irregular rows are answered with zeros.
+// The policy of a training that a guest starts: irregular rows are answered as if nobody played them.
 
+import { rest } from "./ark_masks.js";
 import { isEnd } from "./ark_sessions.js";
 import { after } from "./later.js";
 
 const FIRST_STATE = 3; // of the first row of an agent
 const MOST_ENDED = 65_536; // agents that are remembered after their episodes
 
-/** Acts by a policy, as an evaluation does. */
+/** Acts by a policy, as an evaluation does; `branches` are the choices of the last actions. */
 export class RunPolicy {
   #policy;
+  #branches;
   #agents = new Map(); // by key and id: {steps, ended}
   #ended = 0;
 
-  constructor(policy) {
+  constructor(policy, branches) {
     this.#policy = policy;
+    this.#branches = branches;
   }
 
   act(batch) {
-    const { ids, key, features, rewards, states, actions, values } = batch;
+    const { ids, key, features, rewards, states, masks, actions, values } = batch;
     const count = ids.length;
     const widths = [features.length / count, actions.length / count];
     const irregular = [];
@@ -34,7 +37,7 @@ export class RunPolicy {
     }
     return after(this.#policy.act(batch), () => {
       for (const row of irregular) {
-        actions.fill(0, row * widths[1], (row + 1) * widths[1]);
+        rest(actions.subarray(row * widths[1], (row + 1) * widths[1]), this.#branches, masks, row);
         values[row] = 0;
       }
       if (this.#ended > MOST_ENDED) this.#dropEnded();

@@ -315,7 +315,7 @@ export class ArkServices {
 
   #open(kind, { name, shape, branches, policy }) {
     this.#handles.requireRoom();
-    const acting = kind === "training" ? new RunPolicy(policy) : policy;
+    const acting = kind === "training" ? new RunPolicy(policy, branches) : policy;
     const [numFeatures, numActions] = shape;
     const session = { kind, name, key: this.#key++, numFeatures, numActions, branches, policy: acting, limits: this.#limits };
     return this.#handles.insert(new Session(session));

@@ -1,17 +1,29 @@
 // One play of a published guest: an instance with its policy, frame by frame.
 
 import { ArkGuest } from "./ark_guest.js";
+import { rest } from "./ark_masks.js";
 import { invalid } from "./ark_memory.js";
 import { Stage } from "./published_stage.js";
 
-/** The policy of agents that are left alone: zeros. */
+/** The policy of agents that are left alone. */
 class Zeros {
-  act({ actions, values }) {
-    actions.fill(0);
+  constructor(branches) {
+    this.branches = branches;
+  }
+
+  act({ ids, masks, actions, values }) {
+    const width = actions.length / ids.length;
+    ids.forEach((_, row) => rest(actions.subarray(row * width, (row + 1) * width), this.branches, masks, row));
     values.fill(0);
   }
 
   forget() {}
+}
+
+/** `others` has the branches of each behavior that the module declares, "*" of any other one. */
+function leftAlone(others, name) {
+  const branches = others.get(name) ?? others.get("*") ?? [];
+  return { policy: new Zeros(branches), branches };
 }
 
 /** A guest that is played from its beginning; `site` is the document of the page. */
@@ -58,10 +70,10 @@ export class Play {
     return this.#guest.memory;
   }
 
-  #policyFor({ behavior, branches }, policy, name, numFeatures = policy.numFeatures, numActions = policy.numActions) {
+  #policyFor({ behavior, branches, others }, policy, name, numFeatures = policy.numFeatures, numActions = policy.numActions) {
     if (name !== null) {
       this.#first ??= behavior ?? name;
-      if (name !== this.#first) return { policy: new Zeros(), branches: [] };
+      if (name !== this.#first) return leftAlone(new Map(others), name);
     }
     if (numFeatures !== policy.numFeatures || numActions !== policy.numActions) {
       throw invalid(`the policy takes ${policy.numFeatures} features and gives ${policy.numActions} actions, the session has ${numFeatures} and ${numActions}`);

@@ -34,7 +34,7 @@ from arkml.runtime.module.imports import may_be_of_a_game
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.branches import DeclaredBranches
-from arkml.sessions.declarations import SpecLike
+from arkml.sessions.declarations import SpecLike, behaviors_in
 from arkml.training.results import EvaluationResult
 from arkml.training.tasks import starts_trainings
 
@@ -222,6 +222,10 @@ def publish(
         "behavior": behavior,
         "runtime": acting.runtime,
         "branches": acting.branches,
+        "others": [
+            [name, list(one.actions.discrete)]
+            for name, one in behaviors_in(compiled.info.spec).items()
+        ],
         "seed": str(cast.seed),
         "deterministic": deterministic,
         "calls": [["configure", [str(number) for number in numbers]]] if numbers else [],
