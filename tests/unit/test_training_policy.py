@@ -402,12 +402,12 @@ def chooser(*, log_std=0.0):
 
 
 class ChooserWorld(World):
-    def __init__(self, *, deterministic=False):
+    def __init__(self, *, deterministic=False, limit=None):
         self.library = PolicyLibrary(ModelCache())
         self.sink = MaskSink()
         self.policy = TrainingPolicy(
             "run", 2, 2, sink=self.sink, seed=3, workspace=self.library.workspace, branches=(3,),
-            deterministic=deterministic,
+            deterministic=deterministic, limit=limit,
         )  # fmt: skip
         loaded = self.library.load_version(chooser(), self.policy)
         self.policy.offer(PolicyVersion(1, loaded))
@@ -460,6 +460,16 @@ def test_a_row_that_is_not_learned_from_is_answered_with_choices_that_are_allowe
     batch = world.submit((1, RUNNING), (2, RUNNING), (3, TERMINAL))  # none begins with Initial
 
     assert batch.actions.tolist() == [[0, 1], [0, 0], [0, 1]]
+
+
+def test_an_episode_that_is_cut_off_goes_on_in_its_guest_with_a_choice_that_is_allowed():
+    world = ChooserWorld(limit=StepLimit(1))
+    world.choose(2)
+    world.policy.masks.begin(2)
+    world.policy.masks.mask(MetadataLog.of([Metadata(1, "mask/0/0", 1.0)]))
+    batch = world.submit((0, RUNNING), (1, RUNNING), key=0)
+
+    assert batch.actions.tolist() == [[0, 0], [0, 1]]
 
 
 def test_masks_last_for_one_batch_and_a_value_of_zero_takes_one_back():

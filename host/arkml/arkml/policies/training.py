@@ -213,11 +213,13 @@ class TrainingPolicy:
         actions = batch.actions
         if ends is not None:
             actions[ends] = 0
+        idle = None if limited is None else limited.cut  # episodes that go on for their guest
         if keep is not None:
             actions[~keep] = 0
             batch.values[~keep] = 0
-            if self.masks is not None:
-                self.masks.hold_idle(batch, ~keep)
+            idle = ~keep if idle is None else idle | ~keep
+        if idle is not None and self.masks is not None:
+            self.masks.hold_idle(batch, idle)
         if self._sink is not None:
             keep = self.without_false_joins(self.agents, batch, steps, keep)
             agent = _names(visit, self.seed, batch.keys, ids)
