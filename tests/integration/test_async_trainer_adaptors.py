@@ -253,6 +253,23 @@ class RandomActions:
         return self.random.uniform(-1, 1, (len(obs), 1)).astype("f4")
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        GuestsConfig(GUESTS / "c_choosers.wasm", {"configure": (1, 1)}, count=3),
+        AgentsConfig(GUESTS / "c_choosers.wasm", {"configure": (3, 1)}),
+    ],
+    ids=["guests", "agents"],
+)
+def test_masks_that_rows_do_not_have_are_told_once(build, config, caplog):
+    env = build(config)
+    env.reset(None)
+    for _ in range(3):
+        env.step(np.ones((3, 2), np.float32))
+
+    assert caplog.text.count("picker masks choices, of which observations of the trainer") == 1
+
+
 @pytest.mark.parametrize("refill", [SAME, NEXT, LATER])
 def test_agents_that_come_and_go_are_stepped(build, refill):
     env = build(AgentsConfig(WALKERS, {"configure": (3, refill, 1, NO_FAULT, 0)}))

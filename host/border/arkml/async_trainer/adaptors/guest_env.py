@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,6 +15,7 @@ from arkml.arrays import Marks
 from arkml.async_trainer.core.env import Env, Flags, Step
 from arkml.async_trainer.core.record import Record
 from arkml.base.files import read_file
+from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats
 from arkml.envs import step_infos
 from arkml.envs.core import decisions
@@ -28,6 +30,8 @@ from arkml.host import Source, own_source
 from arkml.limits import keep_whole
 
 GuestStep = Step[Floats, Floats]
+
+log = SafeLogger(__name__)
 
 _WHO = "an environment of the trainer"
 
@@ -62,6 +66,7 @@ class GuestsAsEnv(Env[Floats, Floats]):
         self._last: FleetStep = self._fresh
         self._seen: Floats = self._fresh.observations
         self._no = np.zeros(fleet.num_guests, np.int8)
+        self._has_told = False
 
     @property
     def behavior(self) -> Behavior:
@@ -99,6 +104,9 @@ class GuestsAsEnv(Env[Floats, Floats]):
             no = self._no
             return Step(actions, self._seen, step.rewards, no, no, None), Record()
         _require_sound(step)
+        if not self._has_told:
+            alone = [rows for one in step.steps.values() for rows in one.decisions]
+            self._has_told = _tell_of_masks([*alone, *filter(None, [step.events])])
         if not step.present.all():
             guest = int(np.flatnonzero(~step.present)[0])
             raise UsageError(
@@ -169,6 +177,7 @@ class AgentsAsEnv(Env[Floats, Floats]):
             raise
         self._behavior = self._now.behavior
         self._acted: Ids = self._now.agents  # in the latest step
+        self._has_told = False
 
     @property
     def behavior(self) -> Behavior:
@@ -196,6 +205,7 @@ class AgentsAsEnv(Env[Floats, Floats]):
         self._fresh = None
         running = core_of(self._env).running_agents
         now = self._now = _only(self._env.step(actions), self._behavior)
+        self._has_told = self._has_told or _tell_of_masks([now])
         if running is not None and now.agents is running:
             no = np.zeros(len(actions), np.int8)
             return Step(actions, now.observations, now.rewards, no, no, None), Record()
@@ -241,6 +251,18 @@ class AgentsAsEnv(Env[Floats, Floats]):
             if step.decisions:
                 self._now = _only(step, self._behavior)
         raise GuestStalled(f"no agent of the guest decided in {IDLE_CALLS:,} submits")
+
+
+def _tell_of_masks(decisions: Sequence[Decision]) -> bool:
+    """Return whether a choice is masked, and say then that agents are not told so."""
+    for one in decisions:
+        if any(masked.any() for masked in one.masks):
+            log.warning(
+                "%s masks choices, of which observations of the trainer say nothing: agents that"
+                " are to know have them among the features", one.behavior.name,
+            )  # fmt: skip
+            return True
+    return False
 
 
 def _rows_of(agents: Ids, among: Ids) -> npt.NDArray[np.intp]:
