@@ -12,6 +12,7 @@ import threading
 import time
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -32,7 +33,7 @@ from tests.waiting import eventually
 from tools.houses import PYTHONPATH
 
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
-from arkml.hive import NICE, give_way
+from arkml.hive import NICE, give_way, presence
 from arkml.hive.address import Address
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
@@ -616,6 +617,33 @@ def test_a_request_that_waits_without_a_session_is_told_until_there_is_an_answer
     assert first.startswith(f"the hive at 127.0.0.1:{hive.port} does not answer: it has not")
     assert last == "the hive is back"
     assert client.silence == ""
+
+
+async def test_a_hive_is_back_once_it_answers_and_not_when_its_watch_begins_anew(
+    monkeypatch, caplog
+):
+    """At the end of a training whose hive was killed the log said that it was back."""
+    monkeypatch.setattr(presence, "_INTERVAL", 0)
+
+    class Gone:
+        answered, trouble, waiting = 0.0, "", 0
+
+        async def send(self, *_):
+            raise HiveUnreachable("no hive answers")
+
+        def refusal(self, _):
+            return ""
+
+    watched = presence.Presence(Gone())
+    for silence in (-1, 3600):  # the first watch asks at once, the second one not yet
+        monkeypatch.setattr(presence, "_SILENCE", silence)
+        needed = iter((True, True, False, False))
+        await watched.watch(partial(next, needed))
+
+    assert watched.is_gone
+    assert warnings_of(caplog) == [
+        "the hive is gone: no hive answers (rows wait for it, and policies stay)"
+    ]
 
 
 def test_a_hive_that_is_not_there_is_the_error_of_a_request_and_no_warning(caplog):

@@ -11,7 +11,7 @@ import pytest
 from arkml.errors import HiveUnreachable, ProtocolError
 from arkml.hive import transport
 from arkml.hive.address import Address
-from arkml.hive.protocol.runs import RunList
+from arkml.hive.protocol.runs import HealthReply, RunList
 from arkml.hive.transport import HiveTransport, read, reason
 
 MIB = 1 << 20
@@ -117,6 +117,13 @@ async def test_json_is_read_up_to_the_size_of_an_object_and_files_further(monkey
     async with answering([OK, *body]) as (client, _):
         answer = await client.send("GET", "/runs", is_file=True)
         assert len(answer.content) == 2 * MIB
+
+
+async def test_a_server_that_answers_everything_alike_is_no_hive():
+    """`arkml run` at a server that answers {} ended with 0."""
+    async with answering([OK + b"content-length: 2\r\n\r\n{}"]) as (client, _):
+        with pytest.raises(ProtocolError, match="service is missing"):
+            await client.fetch("GET", "/health", HealthReply)
 
 
 async def test_a_body_that_is_announced_too_large_is_not_read():

@@ -338,6 +338,15 @@ def test_a_host_without_a_limit_is_told_of_the_one_that_its_run_began_with(caplo
     ]
 
 
+def test_why_a_guest_got_no_session_is_told_at_its_end_until_one_has_it(hives):
+    refused = hives.failure = HiveRefused("the token of the hive is missing or wrong", 401)
+    told = hives.find_refusal()
+    hives.note_training()
+
+    assert told == str(refused)
+    assert hives.find_refusal() == ""
+
+
 def test_the_option_that_allows_a_hive_can_be_pasted(hives):
     with pytest.raises(Unavailable, match=r"--allow-hive \[2001:db8::2\]:5 allows it") as refused:
         hives.client(HiveAddress("2001:db8::2", 5))

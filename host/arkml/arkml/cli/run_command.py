@@ -204,8 +204,8 @@ def _perform(
         sys.stderr.write(f"nothing was called; --invoke takes one of {entry_names(module.info)}\n")
     complaints = complaints_of(options.host, runner, options.instances)
     hives = hives_of(host)
-    if hives is not None and (absence := hives.find_absence()):
-        complaints += (f"{module.name} has trained nothing: {absence}",)
+    if hives is not None and (refusal := hives.find_refusal()):
+        complaints += (f"{module.name} has trained nothing: {refusal}",)
     if options.out is not None and not runner.returned:
         complaints += (f"{module.name} returned nothing: {options.out} is not written",)
     return Summary(

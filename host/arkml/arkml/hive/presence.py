@@ -27,6 +27,7 @@ class Presence:
 
     def __init__(self, transport: HiveTransport) -> None:
         self.is_gone = False
+        self._lost = 0.0  # time of the last answer before it was gone
         self._transport = transport
         self._since = monotonic()
 
@@ -47,6 +48,10 @@ class Presence:
             await asyncio.sleep(_INTERVAL)
             has_need = is_needed()
             reason = await self._trouble(has_need)
+            if self.is_gone and not reason and self._transport.answered <= self._lost:
+                continue  # this watch has just begun, and has not asked yet
+            if reason and not self.is_gone:
+                self._lost = self._transport.answered
             if reason and not self.is_gone and has_need:
                 log.warning("the hive is gone: %s (rows wait for it, and policies stay)", reason)
             elif reason and not self.is_gone:

@@ -424,12 +424,17 @@ class HiveAccess(Closing):
         """The names by which `shared` guests have started runs, in that order."""
         return [name for _, _, name in list(self._asked)]
 
-    def find_absence(self) -> str:
+    def find_refusal(self) -> str:
         """
-        Return a sentence on why the hive that is named does not answer, empty if it does.
+        Return a sentence on why no guest has had a session of a policy that learns.
 
-        Asks it where a guest has, and has had no answer yet. Blocks for some seconds at most.
+        It is empty if one has, or if none was refused and the hive that is named answers, which is
+        asked where a guest has, and has had no answer yet. Blocks for some seconds at most.
         """
+        if self.is_training:
+            return ""
+        if self.failure is not None:
+            return str(self.failure)
         if self.grant.is_embedded or not self._clients:
             return ""
         client = self.client()

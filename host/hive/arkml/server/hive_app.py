@@ -45,7 +45,7 @@ _UPGRADE_REQUIRED = 426
 
 async def _health(_: HiveCall, __: Nothing) -> HealthReply:
     """Say that this is a hive. Needs no token."""
-    return HealthReply()
+    return HealthReply("arkml-hive")
 
 
 OPERATIONS: tuple[Operation[Any], ...] = (

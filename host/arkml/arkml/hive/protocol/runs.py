@@ -120,7 +120,7 @@ class Role(StrEnum):
 class HealthReply(WireStruct, frozen=True):
     """The answer of a hive to GET /health."""
 
-    service: Literal["arkml-hive"] = "arkml-hive"
+    service: Literal["arkml-hive"]
     protocol: Count = PROTOCOL
 
 
