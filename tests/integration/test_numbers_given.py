@@ -238,6 +238,17 @@ def test_a_list_of_others_is_no_array_of_numbers(values):
         real_array(values)
 
 
+_ROW = np.ma.array([1.0, 2.0], mask=[True, False])
+
+
+@pytest.mark.parametrize("values", [[_ROW, _ROW], ([1.0, 2.0], _ROW), [[_ROW], [_ROW]]])
+def test_a_list_of_arrays_with_a_mask_is_none_either(values):
+    with pytest.raises(TypeError, match="fill it first"):
+        real_array(values)
+    with pytest.raises(PolicyFailed, match="an array with a mask"):
+        arkml.evaluate(PLAIN, lambda _: values, episodes=1, max_episode_steps=2)
+
+
 def test_calls_refuse_it(odd):
     with Host() as host, host.fleet(FUNCTION, 2) as fleet:
         for call in (fleet.call, fleet.guests[0].call):

@@ -503,5 +503,7 @@ def test_outputs_without_rows_do_not_act():
         [build.weight("w", WEIGHTS)],
     )
 
-    with pytest.raises(InvalidArguments, match="no output of the model has a row for each"):
+    with pytest.raises(
+        InvalidArguments, match="acts: 'actions' has no row for each row of the inputs"
+    ):
         build.load(data, 8, 1)

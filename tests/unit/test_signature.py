@@ -587,8 +587,17 @@ def test_a_number_that_may_be_a_choice_does_not_act_without_branches():
     assert "2 outputs" in refusal([Port("56", (), "int64"), Port("24", (1,))], 1)
 
 
-def test_a_model_without_rows_is_refused_in_words():
-    assert refusal([], 2) == "no output of the model has a row for each row of its inputs"
+def test_a_model_of_which_no_output_acts_is_refused_with_what_they_are():
+    inputs = (OBS, Port("h_in", (8,)))
+    state = Layout(inputs, (Port("h_out", (8,)),), constants=("mean",))
+    with pytest.raises(InvalidArguments) as caught:
+        find_signature(find_roles(state), Wanted())
+
+    assert refusal([], 2) == "no output of the model acts: it has none"
+    assert str(caught.value) == (
+        "no output of the model acts: 'h_out' is the state that 'h_in' takes, 'mean' has no row for"
+        " each row of the inputs"
+    )
 
 
 def test_an_output_of_twice_the_width_is_told_to_hold_deviations():

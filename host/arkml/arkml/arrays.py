@@ -14,6 +14,8 @@ Marks = npt.NDArray[np.bool_]
 
 _MASKED = np.ma.MaskedArray
 
+_FILL = "an array with a mask is no array of numbers: fill it first (.filled)"
+
 _REAL = "biuf"
 """Kinds of dtypes with real numbers: numpy also makes floats of texts, dates and complex ones."""
 
@@ -41,15 +43,24 @@ def real_array(values: npt.ArrayLike) -> npt.NDArray[Any]:
     if type(values) is np.ndarray and values.dtype.kind in _REAL:  # the usual case, in each step
         return values
     array = np.asarray(values)
-    _require_real(values if isinstance(values, _MASKED) else array)
+    _require_real(array)
+    if has_mask(values, array.ndim):
+        raise TypeError(_FILL)
     return array
+
+
+def has_mask(values: object, depth: int) -> bool:
+    """Return whether values of `depth` axes are, or list, an array with a mask."""
+    if isinstance(values, list | tuple):
+        return depth > 1 and any(has_mask(each, depth - 1) for each in values)
+    return isinstance(values, _MASKED)
 
 
 def _require_real(values: np.generic | npt.NDArray[Any]) -> None:
     if values.dtype.kind not in _REAL:
         raise TypeError(f"{values.dtype} is not a dtype of real numbers")
     if isinstance(values, _MASKED):
-        raise TypeError("an array with a mask is no array of numbers: fill it first (.filled)")
+        raise TypeError(_FILL)
 
 
 def some(marks: Marks) -> bool:

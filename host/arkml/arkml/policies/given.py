@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.arrays import has_mask
 from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
 from arkml.base.short_reprs import cut_repr
@@ -128,7 +129,7 @@ class FunctionPolicy:
                 f"policy {self.name} returned a {type(given).__name__} that is not an array"
                 f" ({_text(error)}): {wanted}"
             ) from error
-        if isinstance(given, np.ma.MaskedArray):
+        if has_mask(given, array.ndim):
             raise PolicyFailed(f"policy {self.name} returned an array with a mask: {wanted}")
         if array.dtype.kind not in "fiu":
             raise PolicyFailed(

@@ -266,7 +266,10 @@ class OnnxFile:
         known = [port.name for port in self.layout.outputs]
         names = known if outputs is None else [name for name in known if name in outputs]
         if not names:
-            raise ModelRejected("no output of the model has a row for each row of its inputs")
+            without = ", ".join(map(repr, self.layout.constants))
+            raise ModelRejected(
+                f"no output of the model has a row for each row of its inputs: {without}"
+            )
         if len(self.layout.inputs) < len(inputs_of(self._vetted.model)):
             raise ModelRejected("an input of the model has no axis for the rows of a batch")
         vetted, rows = self._vetted, self._rows

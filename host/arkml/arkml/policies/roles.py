@@ -38,7 +38,7 @@ class Roles:
 
     observations: the inputs that the caller feeds. recurrent: pairs of an input and the output that
     is fed back into it. outputs: all other outputs, and actions that are fed back. adapted: the
-    observations that take their features in another form.
+    observations that take their features in another form. rowless: names of outputs without rows.
     """
 
     observations: tuple[Port, ...]
@@ -47,6 +47,7 @@ class Roles:
     recurrent: Pairs
     outputs: tuple[Port, ...]
     adapted: tuple[tuple[Port, Adaptation], ...] = ()
+    rowless: tuple[str, ...] = ()
 
     @property
     def num_features(self) -> int:
@@ -193,6 +194,7 @@ def _roles(layout: Layout, recurrent: Pairs) -> Roles:
         masks,
         recurrent,
         tuple(port for port in layout.outputs if port not in back),
+        rowless=layout.constants,
     )
 
 

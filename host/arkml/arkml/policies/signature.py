@@ -122,6 +122,8 @@ def find_signature(roles: Roles, wanted: Wanted) -> Signature:
     """Find the ports of a policy. Raises InvalidArguments if the model does not fit."""
     if wanted.num_features is not None and wanted.num_features != roles.num_features:
         raise InvalidArguments(_misfit(roles, wanted.num_features))
+    if not roles.outputs:
+        raise InvalidArguments(_without_outputs(roles))
     acting = _Outputs(roles.outputs, wanted).acting()
     values = _values(roles.outputs, acting)
     total = sum(port.width for port in acting)
@@ -173,6 +175,14 @@ def _misfit(roles: Roles, given: int) -> str:
             " them among its features, or the export leaves them out"
         )
     return text
+
+
+def _without_outputs(roles: Roles) -> str:
+    uses = [
+        f"{target.label!r} is the state that {s.label!r} takes" for s, target in roles.recurrent
+    ]
+    uses += [f"{name!r} has no row for each row of the inputs" for name in roles.rowless]
+    return f"no output of the model acts: {', '.join(uses) or 'it has none'}"
 
 
 class _Outputs:
@@ -404,8 +414,6 @@ class _Outputs:
 
     def _missing(self) -> str:
         wanted = self._wanted
-        if not self._ports:
-            return "no output of the model has a row for each row of its inputs"
         text = f"the model has no output of {self._count}, only {listed(self._ports)}"
         scores = [p for p in self._unexplained() if p.width > 1 and not p.is_whole]
         if scores and not wanted.branches and wanted.num_actions == 1:
