@@ -72,12 +72,16 @@ def test_what_the_host_or_the_language_calls_is_no_entry_point():
     assert found.takes_bytes
 
 
-def test_an_entry_point_of_the_wrong_type_is_none():
+def test_an_entry_point_of_the_wrong_type_is_none_and_told():
     found = info('(func (export "ark_applet_update") (param i32))', PLAIN)
 
     assert found.entry_points == (
         EntryPoint("half", ModuleKind.PLAIN, FunctionType(("f64",), ("f64",))),
     )
+    assert found.misfits == (
+        "ark_applet_update is (i32) -> (), and no entry point: that is () -> ()",
+    )
+    assert info(APPLET, CMDLET).misfits == ()
 
 
 def test_imports_and_exports_are_told_with_their_types():

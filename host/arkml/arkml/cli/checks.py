@@ -122,7 +122,8 @@ class SmokeTest:
         task = choose(module, TaskOptions(cmdlet=self.cmdlet, input=self.input))
         if not task.function:
             names = ", ".join(entry.name for entry in module.info.entry_points)
-            yield Check("run", True, f"nothing to call without arguments ({names or 'no exports'})")
+            none = f"nothing to call without arguments ({names or 'no exports'})"
+            yield Check("run", not module.info.misfits, "; ".join(module.info.misfits) or none)
         performance = _CountedRun(guest, task, self, compile_seconds)
         try:
             if hives is not None:

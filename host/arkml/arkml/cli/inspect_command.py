@@ -90,6 +90,7 @@ def _document(inspection: Inspection) -> dict[str, Any]:
             {"name": entry.name, "kind": entry.kind.value, "type": str(entry.type)}
             for entry in info.entry_points
         ],
+        "misfits": list(info.misfits),
         "imports": [
             {
                 "module": each.module,
@@ -113,7 +114,7 @@ def _show(inspection: Inspection, *, verbose: bool) -> None:
     from arkml.runtime.module.imports import WASI_MODULE
 
     info = inspection.info
-    entries = "\n".join(f"{e.name} {e.type}, {e.kind.value}" for e in info.entry_points)
+    entries = [f"{e.name} {e.type}, {e.kind.value}" for e in info.entry_points]
     rows = [
         ("kind", info.kind.value),
         ("size", size(info.size)),
@@ -121,7 +122,7 @@ def _show(inspection: Inspection, *, verbose: bool) -> None:
         ("memory", memory_text(info.memory)),
         ("takes bytes", "yes" if info.takes_bytes else "no: it has no ark_alloc and ark_free"),
         ("started by", "\n".join(filter(None, (str(info.startup), info.startup.note)))),
-        ("entry points", entries or "none"),
+        ("entry points", "\n".join([*entries, *info.misfits]) or "none"),
         ("from the game", "\n".join(f"{m.module}.{m.name}" for m in inspection.of_game)),
         ("missing", "\n".join(f"{m.module}.{m.name}" for m in inspection.missing) or "nothing"),
     ]

@@ -203,6 +203,8 @@ def _perform(
     if not task.function:
         sys.stderr.write(f"nothing was called; --invoke takes one of {entry_names(module.info)}\n")
     complaints = complaints_of(options.host, runner, options.instances)
+    if not task.function:
+        complaints += module.info.misfits
     hives = hives_of(host)
     if hives is not None and (refusal := hives.find_refusal()):
         complaints += (f"{module.name} has trained nothing: {refusal}",)

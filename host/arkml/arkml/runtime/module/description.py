@@ -9,7 +9,7 @@ from arkml.abi.catalog import APIS
 from arkml.base.short_reprs import short_repr
 from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import SPEC, Binary, ExternKind
-from arkml.runtime.module.startup import Startup, find_wrappers, startup_of
+from arkml.runtime.module.startup import COMMAND, Startup, find_wrappers, startup_of
 from arkml.runtime.module.wasm_types import ExternalType, FunctionType, MemoryType
 
 NOTHING = FunctionType()
@@ -38,7 +38,7 @@ _FIXED = {
     "ark_applet_update": (ModuleKind.APPLET, NOTHING),
     "ark_cmdlet_run": (ModuleKind.CMDLET, BYTES_TO_STATUS),
     "ark_servlet_request": (ModuleKind.SERVLET, BYTES_TO_STATUS),
-    "_start": (ModuleKind.WASI_COMMAND, NOTHING),
+    COMMAND: (ModuleKind.WASI_COMMAND, NOTHING),
 }
 _ALLOCATOR = {
     "ark_alloc": FunctionType(("i32", "i32"), ("i32",)),
@@ -131,6 +131,8 @@ class ModuleInfo:
     """The declaration of its agents: the contents of the custom section `arkml.spec`."""
     startup: Startup = _NO_STARTUP
     """The functions that start an instance, once, before any other."""
+    misfits: tuple[str, ...] = ()
+    """Sentences about exports that have the name of an entry point, and are none by their type."""
 
 
 def describe(binary: Binary) -> ModuleInfo:
@@ -154,6 +156,7 @@ def describe(binary: Binary) -> ModuleInfo:
         takes_bytes=_takes_bytes(exports),
         spec=binary.custom(SPEC),
         startup=startup_of(binary, find_wrappers(binary)),
+        misfits=_misfits(exports),
     )
 
 
@@ -171,6 +174,15 @@ def _entry_points(exports: tuple[ExportInfo, ...]) -> tuple[EntryPoint, ...]:
     ]
     order = list(ModuleKind)
     return tuple(sorted(entry_points, key=lambda entry: order.index(entry.kind)))
+
+
+def _misfits(exports: tuple[ExportInfo, ...]) -> tuple[str, ...]:
+    wanted = {name: type_ for name, (_, type_) in _FIXED.items() if name != COMMAND}
+    return tuple(
+        f"{export.name} is {export.type}, and no entry point: that is {wanted[export.name]}"
+        for export in exports
+        if wanted.get(export.name, export.type) != export.type
+    )
 
 
 def _is_reserved(name: str, function: FunctionType) -> bool:
