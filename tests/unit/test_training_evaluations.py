@@ -196,6 +196,29 @@ def test_a_first_evaluation_that_fails_is_the_last_and_the_training_goes_on(made
     ]
 
 
+def test_a_last_version_that_waited_for_the_failure_fails_without_a_word(made):
+    begun, waits = threading.Event(), threading.Event()
+
+    def play(*_):
+        begun.set()
+        waits.wait(60)
+
+    def ask(_, version):
+        if version == 3:
+            waits.set()
+        return done(RUN)
+
+    training = made(play)
+    training.client.begin_evaluation = ask
+    training.step(2)
+    begun.wait(60)
+    training.version = 3
+    training.ratings.finish(1.0)
+
+    assert training.played == [2, 3]
+    assert len(training.monitor.warnings) == 1
+
+
 def test_an_evaluation_without_episodes_is_the_last_of_those_at_a_pace(made):
     paced, counted = made(lambda *_: None), made(lambda *_: None, eval_every=1)
     for version in (2, 3):

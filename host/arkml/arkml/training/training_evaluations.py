@@ -200,6 +200,8 @@ class TrainingEvaluations(Closing):
         """Go on without an evaluation that failed, and say so once."""
         pace = self._pace
         assert pace is not None
+        if pace.is_over:  # the last version had waited while the one before it failed
+            return
         pace.end(is_rated=False)
         if pace.is_over:
             self._warn_once(f"{error}; {_INSTEAD}")
