@@ -226,6 +226,19 @@ def test_without_the_variable_the_cache_lies_in_the_users_directory(places, monk
     assert (places / "home" / "arkml" / "modules" / NAME).exists()
 
 
+def test_a_cache_that_is_named_below_the_working_directory_is_in_the_home_instead(
+    places, monkeypatch
+):
+    monkeypatch.chdir(places)
+    monkeypatch.delenv("ARKML_CACHE")
+    monkeypatch.setenv("HOME", str(places / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    save(NAME, CODE)
+
+    assert (places / "home" / ".cache" / "arkml" / "modules" / NAME).exists()
+    assert not (places / "relative").exists()
+
+
 def test_the_variable_may_name_a_home(places, monkeypatch):
     monkeypatch.setenv("HOME", str(places))
     monkeypatch.setenv("ARKML_CACHE", "~/modules")

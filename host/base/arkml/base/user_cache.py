@@ -13,7 +13,8 @@ _FEATURES = ("model name", "flags", "Features", "CPU part")
 
 def cache_base() -> Path:
     """Return this package's cache directory in $XDG_CACHE_HOME, or `~/.cache/arkml`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "arkml"
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))  # which is ignored if it is not absolute
+    return (given if given.is_absolute() else Path.home() / ".cache") / "arkml"
 
 
 def make_private(directory: Path) -> None:
