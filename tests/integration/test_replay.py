@@ -1,7 +1,10 @@
 """Traces and replays: what a guest did is played again, and a difference is named."""
 
 # ruff: noqa: ARG001  `library` is a way of rounds
+import errno
+import os
 import re
+import threading
 import tracemalloc
 import zlib
 from contextlib import suppress
@@ -780,6 +783,32 @@ def test_a_disk_that_is_behind_costs_a_gap_and_no_frame(make_host, path, monkeyp
         assert replay.read_memory(65528, 4) == (6).to_bytes(4, "little")
         with pytest.raises(UsageError, match="frame 3 is in a gap of the trace"):
             replay.to(3)
+
+
+def test_nothing_of_a_host_is_left_once_its_traces_are_written(make_host, path):
+    before = set(threading.enumerate())
+    host = make_host(trace=path)
+    with host.load(COUNTING) as guest:
+        guest.update()
+    host.close()
+
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+        assert not thread.is_alive(), thread.name
+
+
+def test_a_trace_that_a_full_disk_has_cut_is_closed_with_its_guest(make_host, path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    host = make_host(trace=path)
+    guest = host.load(COUNTING)
+    monkeypatch.setattr(trace_files.TraceFile, "_append", full)
+    guest.update()
+    guest.close()
+    host.close()
+
+    os.close(lock_file(path))
 
 
 def test_a_command_line_plays_a_trace(tmp_path):

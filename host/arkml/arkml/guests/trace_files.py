@@ -13,6 +13,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from queue import SimpleQueue
@@ -101,17 +102,18 @@ class TraceFile:
     def write(self, kind: BlockKind, content: Any, size: int) -> None:
         """Write a block, on the thread of the writer."""
         self._waiting -= size
-        if self._is_lost:
-            return
         if kind is BlockKind.START and self._is_full:
             content.follows = False  # the events before it were left out
         try:
-            self._append(kind, _block(kind, content))
+            if not self._is_lost:
+                self._append(kind, _block(kind, content))
         except OSError as error:
             self._is_lost = True
             log.warning("the trace %s ends here: %s", self.path, error.strerror)
-        if kind is BlockKind.END:
-            self._file.close()
+        finally:
+            if kind is BlockKind.END:
+                with suppress(OSError):  # what the disk did not take, which was said
+                    self._file.close()
 
     def _append(self, kind: BlockKind, block: bytes) -> None:
         if kind is BlockKind.START:
@@ -162,7 +164,11 @@ class TraceFile:
 
 
 class TraceWriter:
-    """The thread that compresses and writes the blocks of traces, so that no frame waits for it."""
+    """
+    The thread that compresses and writes the blocks of traces, so that no frame waits for it.
+
+    It ends with the last of its files.
+    """
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[TraceFile, BlockKind, Any, int] | threading.Event] = (
@@ -170,14 +176,18 @@ class TraceWriter:
         )
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._open = 0  # files whose end is not written
 
-    def start(self) -> None:
-        """Start the thread; safe to call twice."""
+    def open(self, path: Path, limit: int, head: Head) -> TraceFile:
+        """Make a file that the thread writes. Raises UsageError."""
+        file = TraceFile(self, path, limit, head)
         with self._lock:
             if self._thread is None:
                 name = "arkml-trace-writer"
                 self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
+            self._open += 1
+        return file
 
     def put(self, file: TraceFile, kind: BlockKind, content: Any, size: int) -> None:
         """Queue a block of a file. Safe in a finalizer."""
@@ -185,10 +195,11 @@ class TraceWriter:
 
     def drain(self, seconds: float | None = None) -> None:
         """Wait until all that was queued before is written, for at most `seconds`."""
-        if self._thread is None or not self._thread.is_alive():
-            return
         reached = threading.Event()
-        self._queue.put(reached)
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                return
+            self._queue.put(reached)
         reached.wait(seconds)
 
     def _run(self) -> None:
@@ -196,12 +207,21 @@ class TraceWriter:
             item = self._queue.get()
             if isinstance(item, threading.Event):
                 item.set()
-                continue
-            file, kind, content, size = item
-            try:
-                file.write(kind, content, size)
-            except Exception:
-                log.exception("the trace %s lacks a block, a bug of the host", file.path)
+            else:
+                self._write(*item)
+            with self._lock:
+                if not self._open and self._queue.empty():
+                    self._thread = None
+                    return
+
+    def _write(self, file: TraceFile, kind: BlockKind, content: Any, size: int) -> None:
+        try:
+            file.write(kind, content, size)
+        except Exception:
+            log.exception("the trace %s lacks a block, a bug of the host", file.path)
+        if kind is BlockKind.END:
+            with self._lock:
+                self._open -= 1
 
 
 def _locked(path: Path) -> IO[bytes]:

@@ -204,8 +204,7 @@ class Recorders:
         if number > 1:
             path = path.with_name(f"{path.stem}-{number}{path.suffix}")
         head = _head(module, name, self._wasi, stub_missing=self._stub_missing)
-        self._writer.start()
-        file = TraceFile(self._writer, path, self._trace.limit_bytes, head)
+        file = self._writer.open(path, self._trace.limit_bytes, head)
         with self._lock:
             self._files.append(file)
             self._drop_oldest()
@@ -266,8 +265,7 @@ class PartRecorders:
         assert self._newest is not None
         self._recording, module, name = self._newest
         head = _head(module, name, self._wasi, stub_missing=False)
-        self._writer.start()
-        self._recording.switch(TraceFile(self._writer, path, self._limit, head))
+        self._recording.switch(self._writer.open(path, self._limit, head))
 
     def end(self) -> None:
         """End the part that is recorded, and wait until it is in the file."""
