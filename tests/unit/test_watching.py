@@ -1,16 +1,19 @@
 """The pace and the frames of a guest that is watched, and the streams of those who watch it."""
 
 import asyncio
+import gc
 import json
+import weakref
 
 import numpy as np
 import pytest
 
 from arkml.batches import ROW, Batch
-from arkml.errors import GuestTrap
+from arkml.errors import GuestTrap, HiveRefused
 from arkml.hive.protocol.watch_messages import GuestReport, PlayerJob
 from arkml.server.serve_options import WatchOptions
 from arkml.server.watch_player import WatchedVersion
+from arkml.server.watches import PlayedVersion, Watches
 from arkml.watching.frames import WatchedFrames
 from arkml.watching.pace import BYTES_PER_SECOND, SHARE, WatchPace
 from arkml.watching.player import ending_of
@@ -235,3 +238,40 @@ async def test_the_end_of_a_player_is_an_event_with_its_reason(player, name, rea
     events = events_in([chunk async for chunk in watch.stream()])
     await asyncio.wait([watch._playing])
     assert events == [("ended", {"reason": reason, "calls": []})]
+
+
+def version_of(number):
+    return PlayedVersion("run", number, b"", JOB.guest, b"", lambda: True)
+
+
+class Recorded:
+    """A report that a weak reference can be had of."""
+
+    def __init__(self, version):
+        self.version = version
+
+
+async def test_recordings_that_nobody_comes_back_for_are_forgotten(monkeypatch, caplog):
+    made, over = [], asyncio.Event()
+
+    async def record(_, version):
+        await over.wait()
+        if version.number in (1, 3):
+            raise HiveRefused("no episode ended", 503)
+        report = Recorded(version.number)
+        made.append(weakref.ref(report))
+        return report
+
+    monkeypatch.setattr(Watches, "_record", record)
+    watches = Watches(WatchOptions(total=2))
+    for number in range(10):
+        over.clear()
+        assert await watches.record(version_of(number), 0.0) is None
+        over.set()
+        for _ in range(3):  # the recording goes on, and ends
+            await asyncio.sleep(0)
+
+    assert len([one for one in made if one() is not None]) <= 2 + 1  # and the newest
+    assert (await watches.record(version_of(8), 1.0)).version == 8
+    gc.collect()
+    assert not [one for one in caplog.records if one.name == "asyncio"]

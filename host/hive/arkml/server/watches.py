@@ -102,6 +102,7 @@ class Watches:
         key = version.run_id, version.number
         if key not in self._recordings:
             await self._make_room()
+            self._forget_recordings()
         task = self._recordings.get(key)
         if task is None:
             task = self._recordings[key] = asyncio.create_task(self._record(version))
@@ -142,6 +143,14 @@ class Watches:
                     429,
                 )
             await left.end("another version is watched")
+
+    def _forget_recordings(self) -> None:
+        """Forget the oldest recordings that nobody has asked for since they ended."""
+        ended = [key for key, task in self._recordings.items() if task.done()]
+        for key in ended[: max(0, len(ended) - self.options.total)]:
+            task = self._recordings.pop(key)
+            if not task.cancelled():
+                task.exception()  # asyncio logs one that nobody has looked at
 
     def _forget(self, key: tuple[str, int, int], watch: WatchedVersion) -> None:
         if self._watches.get(key) is watch:
