@@ -185,6 +185,18 @@ def test_other_members_of_an_npz_are_not_read(tmp_path):
     assert len(read_demonstrations(path)) == 6
 
 
+def test_an_npz_with_a_directory_of_many_members_is_refused_before_it_is_read(tmp_path):
+    path = saved(tmp_path / "rows.npz")
+    with zipfile.ZipFile(path, "a") as archive:
+        for number in range(17):
+            member = zipfile.ZipInfo(str(number))
+            member.comment = bytes(0xFFFF)  # which lies in the directory
+            archive.writestr(member, b"")
+
+    with pytest.raises(UsageError, match="its directory has more than 1,048,576 bytes"):
+        read_demonstrations(path)
+
+
 @pytest.mark.parametrize("size", [0, 10, 300])
 def test_an_npz_that_was_cut_off_is_refused(tmp_path, size):
     path = saved(tmp_path / "rows.npz")

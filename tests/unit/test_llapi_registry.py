@@ -316,6 +316,19 @@ def test_hostile_members_are_refused_and_nothing_is_written(tmp_path, members, t
     assert not (tmp_path / "evil").exists()
 
 
+def test_the_directory_of_an_archive_has_a_limit(tmp_path):
+    path = tmp_path / "game.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(3):
+            member = zipfile.ZipInfo(str(number))
+            member.comment = bytes(0xFFFF)
+            archive.writestr(member, b"")
+
+    limits = ArchiveLimits(directory_bytes=1 << 17)
+    with pytest.raises(UnityRegistryException, match="directory has more than 131,072 bytes"):
+        get_local_binary_path("Game", path.as_uri(), str(tmp_path / "cache"), limits=limits)
+
+
 @pytest.mark.parametrize(
     ("limits", "text"),
     [

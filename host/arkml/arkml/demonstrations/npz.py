@@ -21,7 +21,7 @@ from arkml.demonstrations.dataset import (
     outside,
     require_choices,
 )
-from arkml.demonstrations.npz_arrays import DAMAGE, archived_array
+from arkml.demonstrations.npz_arrays import DAMAGE, archived_array, open_archive
 from arkml.errors import UsageError
 
 VERSION = 1
@@ -67,7 +67,7 @@ def read_npz(path: Path) -> DemonstrationSet:
     read, and `about` may be missing. Raises UsageError.
     """
     try:
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+        with open_file(path) as file, open_archive(file) as archive:
             columns = _columns(path, archive)
             about = _about(path, archive)
     except OSError as error:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from arkml.base.handler_errors import is_of_handler
 from arkml.base.short_reprs import cut_repr, cut_text
+from arkml.base.zip_files import open_zip
 
 DAMAGE = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, NotImplementedError,
@@ -25,6 +26,8 @@ DAMAGE = (
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The methods of NumPy; zipfile decompresses others without a limit."""
+
+_MOST_OF_DIRECTORY = 1 << 20  # bytes, some 10,000 arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,11 @@ class ArchivedArray:
             )
         flat: npt.NDArray[Any] = np.frombuffer(data, self.dtype)
         return flat.reshape(self.shape, order="F" if self.in_columns else "C")
+
+
+def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
+    """Open an archive of some thousand arrays at most. Raises the exceptions in `DAMAGE`."""
+    return open_zip(file, _MOST_OF_DIRECTORY)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from arkml.async_trainer.sync_model import SyncModel
 from arkml.base.files import open_inside, write_atomic
 from arkml.base.short_reprs import cut_repr, cut_text
 from arkml.batches import Floats
-from arkml.demonstrations.npz_arrays import DAMAGE, archived_array
+from arkml.demonstrations.npz_arrays import DAMAGE, archived_array, open_archive
 from arkml.errors import UsageError
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import State
@@ -175,7 +175,7 @@ class SacAgent(Agent, SyncModel):
         learner = self._learning()
         known = learner.state().tensors
         try:
-            with open_inside(path, PARAMETERS) as file, zipfile.ZipFile(file) as archive:
+            with open_inside(path, PARAMETERS) as file, open_archive(file) as archive:
                 names = {name.removesuffix(".npy") for name in archive.namelist()} - {_PLAIN}
                 tensors = {name: _tensor(archive, name, known.get(name)) for name in names}
                 with archived_array(archive, _PLAIN) as text:

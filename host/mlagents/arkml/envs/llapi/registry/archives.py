@@ -9,8 +9,10 @@ import zlib
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from arkml.base.short_reprs import cut_repr
+from arkml.base.zip_files import DirectoryTooLarge, open_zip
 from arkml.envs.llapi.exception import UnityRegistryException
 
 _EXECUTABLE = 0o755  # players are started from the folder
@@ -24,6 +26,7 @@ class ArchiveLimits:
     """Limits of an archive and its contents."""
 
     archive_bytes: int = 4 << 30
+    directory_bytes: int = 32 << 20  # 300 for a member
     members: int = 100_000
     expanded_bytes: int = 16 << 30
     ratio: int = (
@@ -44,7 +47,7 @@ def extract(archive: Path, folder: Path, limits: ArchiveLimits) -> None:
 
     Raises UnityRegistryException in these cases, and zipfile.BadZipFile for other files.
     """
-    with zipfile.ZipFile(archive) as packed:
+    with archive.open("rb") as file, _opened(archive, file, limits) as packed:
         members = packed.infolist()
         _check_sizes(archive, members, limits)
         targets = [_target(archive, member) for member in members]
@@ -60,6 +63,13 @@ def extract(archive: Path, folder: Path, limits: ArchiveLimits) -> None:
                 raise zipfile.BadZipFile(
                     f"{member.filename} cannot be unpacked: {error}"
                 ) from error
+
+
+def _opened(archive: Path, file: IO[bytes], limits: ArchiveLimits) -> zipfile.ZipFile:
+    try:
+        return open_zip(file, limits.directory_bytes)
+    except DirectoryTooLarge as error:
+        raise UnityRegistryException(f"{archive.name} cannot be unpacked: {error}.") from None
 
 
 def _check_sizes(archive: Path, members: list[zipfile.ZipInfo], limits: ArchiveLimits) -> None:
