@@ -307,6 +307,8 @@ LEARNERS = [
     Settings(9, 1, layers=1),
     Settings(4, 3, (2, 90), "ppo"),
     Settings(1, 1, (4_096,), hidden=1, layers=1),
+    Settings(4, 1, algorithm="ppo", memory=1_024),
+    Settings(3_000, 1, algorithm="ppo", memory=2, hidden=400),
 ]
 
 

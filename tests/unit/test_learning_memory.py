@@ -147,6 +147,96 @@ def test_a_rollout_goes_on_with_what_was_remembered_at_the_end_of_the_one_before
         np.testing.assert_allclose(first, [player.memories[keys[at]] for at in begins], atol=2e-5)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_learner_that_is_restarted_in_mid_episode_goes_on_bit_for_bit(seed):
+    """The restarted one is restarted again while it reads the log."""
+    player = Player(seed)
+    player.lengths[:2] = 1_000  # of episodes that do not end
+    player.learn()
+    player.learn()
+    for _ in range(player.random.integers(30)):
+        player.frame()
+    made, known = player.ppo, len(player.sent)
+    restored, state = Normalizer(3, active=True), made.state()
+    restored.restore(json.loads(json.dumps(player.normalizer.as_json())))
+    for read in (player.random.integers(known), known):
+        again = Ppo(OF.changed({"seed": 9}), restored)
+        again.restore(State(state.tensors, json.loads(json.dumps(state.plain))))
+        for rows in player.sent[:read]:
+            again.buffer.add(0, RowKind.TRAINING, rows)
+        state = again.state()
+    again.policy()
+    again.published(player.version + 1)
+    while not made.is_ready:
+        player.frame()
+    for rows in player.sent[known:]:
+        added = again.buffer.add(0, RowKind.TRAINING, rows)
+        restored.observe(rows.features, added.returns)
+    first = [one.buffer.take().memories for one in (made, again)]
+    for one in (made, again):
+        one.train(one.pace.due(0, 0))
+    tensors = [one.state().tensors for one in (made, again)]
+
+    assert (np.abs(first[0]).max(axis=1) > 0.1).sum() >= 2
+    assert np.array_equal(*first)
+    assert tensors[0].keys() == tensors[1].keys()
+    assert all(np.array_equal(tensors[1][name], tensors[0][name]) for name in tensors[0])
+
+
+def test_what_agents_remember_in_one_run_is_nothing_to_another():
+    other = Player()
+    other.learn()
+    player = Player(seed=1)
+    player.ppo.restore(other.ppo.state())
+    player.ppo.pace.begin(0, 0)
+    assert not len(player.ppo.state().tensors["remembered/numbers"])
+    player.load()
+    for _ in range(50):
+        player.frame()
+
+    numbers = other.ppo.state().tensors["remembered/numbers"]
+    assert len(numbers) > 0
+    assert numbers.max() < len(player.ppo.buffer.take().features) == 50 * AGENTS
+    assert not player.ppo.buffer.take().memories.any()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"numbers": np.arange(AGENTS)[::-1].copy()},
+        {"numbers": np.zeros(AGENTS, np.int64)},
+        {"numbers": np.arange(AGENTS, dtype=np.int32)},
+        {"numbers": np.arange(AGENTS + 1)},
+        {"numbers": np.int64(3)},
+        {"memories": np.zeros((AGENTS, 8), np.float32)},
+        {"memories": np.zeros((AGENTS, 6))},
+        {"memories": np.float32(0)},
+    ],
+)
+def test_a_checkpoint_whose_memories_do_not_fit_its_rows_is_refused_and_changes_nothing(damaged):
+    state = Player().ppo.state()
+    assert state.tensors["remembered/memories"].shape == (0, 6)
+    player = Player(seed=1)
+    player.learn()
+    before = player.ppo.state().tensors
+    wrong = {"remembered/" + name: column for name, column in damaged.items()}
+
+    with pytest.raises(CheckpointDamaged, match="what agents remember is"):
+        player.ppo.restore(State({**before, **wrong}, state.plain))
+    assert all(np.array_equal(player.ppo.state().tensors[name], before[name]) for name in before)
+
+
+def test_a_checkpoint_of_an_earlier_release_begins_with_zeros():
+    player = Player()
+    player.learn()
+    state = player.ppo.state()
+    tensors = {name: one for name, one in state.tensors.items() if "remembered" not in name}
+    again = Ppo(OF, Normalizer(3, active=True))
+    again.restore(State(tensors, json.loads(json.dumps(state.plain))))
+
+    assert len(again.buffer.remembered.numbers) == 0
+
+
 def test_updates_of_sequences_are_finite_and_change_the_memory():
     player = Player()
     before = player.ppo.weights()

@@ -50,6 +50,7 @@ _HEADER_LENGTH = struct.Struct("<Q")
 _MOST_HEADER = 100_000_000  # bytes, as in the package safetensors
 _OWN_NETWORKS = {"sac": 11, "ppo": 8}  # with moments of Adam, targets and the weights before
 _MOST_OTHERS = 1 << 20  # bytes of what is no network, such as a temperature
+_MOST_REMEMBERED = 1 << 20  # agents whose memory a checkpoint has
 _COPIES = 3  # the file, its tensors, and the bytes of one for the digest
 _LOOKED_AT = 64  # bytes that tell a file of arkml 0.1
 _ZIP, _FORMER_SUFFIX, _FORMER_NAME = b"PK\x03\x04", ".zip", b"state.pt"
@@ -371,7 +372,12 @@ def _most_tensor_bytes(settings: Settings) -> int | None:
     widths = [encoded_width(settings) + settings.actions, *hidden, outputs]
     network = sum((before + 1) * after for before, after in pairwise(widths))
     network += count_numbers(settings)
-    return 4 * _OWN_NETWORKS[settings.learner] * network + _MOST_OTHERS
+    remembered = 0
+    if memory := settings.memory:  # a unit for both networks, and what each of them takes of it
+        first, second = widths[1:3]
+        network += widths[0] * first + 2 * (first + 1) * memory + memory * second
+        remembered = _MOST_REMEMBERED * (4 * memory + 8)  # and the numbers of rows
+    return 4 * _OWN_NETWORKS[settings.learner] * network + remembered + _MOST_OTHERS
 
 
 def _object(data: str | bytes) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from arkml.arrays import Marks
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, chunks
 from arkml.hive.protocol.settings import Settings
-from arkml.learning.algorithm import Diverged, Layer, PolicyModel
+from arkml.learning.algorithm import Diverged, Layer, PolicyModel, State
+from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
 from arkml.learning.encoder_graph import (
@@ -60,7 +61,7 @@ from arkml.learning.ppo_state import (
     first_state,
     rates_of,
 )
-from arkml.learning.rollout_buffer import Rollout, RolloutBuffer, RolloutPace
+from arkml.learning.rollout_buffer import Remembered, Rollout, RolloutBuffer, RolloutPace
 from arkml.learning.tensors import Tensors
 
 log = SafeLogger(__name__)
@@ -72,6 +73,9 @@ _RATE_STEP, _LEAST_SHARE = 1.5, 0.01  # of the learning rate
 
 CALL_SECONDS = 5.0
 """Seconds of the updates of one call, where all of a rollout take longer."""
+
+_REMEMBERED = "remembered/"
+"""Before the names of the tensors of a checkpoint that have what agents remember."""
 
 _CHUNK = 8_192
 """Rows of one call that evaluates, if they have no more than _CHUNK_NUMBERS features."""
@@ -418,6 +422,22 @@ class Ppo(CompiledAlgorithm):
             "hive/excess_rows": float(self.buffer.excess_rows),
         }
 
+    def state(self) -> State:
+        """Return a copy of all that decides the next updates, besides the rows."""
+        state = super().state()
+        if not self._settings.memory:
+            return state
+        remembered = self.buffer.remembered._asdict()
+        named = {_REMEMBERED + name: column for name, column in remembered.items()}
+        return State({**state.tensors, **named}, state.plain)
+
+    def restore(self, state: State) -> None:
+        """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""
+        tensors, memory = dict(state.tensors), self._settings.memory
+        remembered = _remembered(tensors, memory) if memory else Remembered.nothing(0)
+        super().restore(State(tensors, state.plain))
+        self.buffer.expect(remembered)
+
     def _saved(self) -> SavedPpo:
         return SavedPpo(self._state, self._before)
 
@@ -733,6 +753,29 @@ def _joined(calls: Sequence[tuple[int, bool, Any]]) -> Any:
     means = means._replace(last_kl=np.average(divergences, weights=of_last))
     is_finite = all(bool(outcome.is_finite) for outcome in outcomes)
     return outcomes[-1]._replace(losses=means, is_finite=is_finite)
+
+
+def _remembered(tensors: Tensors, memory: int) -> Remembered:
+    """
+    Take what agents remember, `memory` numbers each, out of the tensors of a checkpoint.
+
+    Those of earlier releases have nothing of it. Raises CheckpointDamaged.
+    """
+    nothing = Remembered.nothing(memory)._asdict().items()
+    taken = Remembered(*(tensors.pop(_REMEMBERED + name, column) for name, column in nothing))
+    numbers, memories = taken
+    if (
+        numbers.dtype != np.int64
+        or memories.dtype != np.float32
+        or numbers.ndim != 1
+        or memories.shape != (len(numbers), memory)
+        or (np.diff(numbers) <= 0).any()
+    ):
+        raise CheckpointDamaged(
+            f"the checkpoint does not fit this run: what agents remember is {memories.dtype},"
+            f" {list(memories.shape)}, of rows that are {numbers.dtype}, {list(numbers.shape)}"
+        )
+    return taken
 
 
 def _load(name: str, form: RowForm) -> Any:

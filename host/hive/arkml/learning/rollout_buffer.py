@@ -70,6 +70,23 @@ class Rollout(NamedTuple):
     memories: Floats
 
 
+class Remembered(NamedTuple):
+    """
+    What agents remembered before rows that were learned from: the log does not say it.
+
+    numbers: int64, [n], of these rows among all that were added, ascending. memories: float32, [n,
+    memory].
+    """
+
+    numbers: Places
+    memories: Floats
+
+    @classmethod
+    def nothing(cls, memory: int) -> Remembered:
+        """Return what agents remember of no row, `memory` numbers each."""
+        return cls(np.zeros(0, np.int64), np.zeros((0, memory), np.float32))
+
+
 class RolloutBuffer:
     """
     Holds the rows that the next updates learn from, and the rows that follow them.
@@ -119,6 +136,7 @@ class RolloutBuffer:
         self._mask_columns: Places = np.zeros(0, np.int64)
         self._chains = SessionChains(settings.gamma)
         self._room = np.zeros(0, _row(settings))
+        self._expected = Remembered.nothing(settings.memory)  # of rows that are read again
 
     @property
     def _held(self) -> npt.NDArray[Any]:
@@ -166,6 +184,17 @@ class RolloutBuffer:
         """The versions of the policy before the newest one, if their rows can be learned from."""
         return frozenset(self._before)
 
+    @property
+    def remembered(self) -> Remembered:
+        """What agents remembered before rows that `restore` expects again, but for zeros."""
+        held, expected = self._held, self._expected
+        known = held[(held["number"] < self.learned_rows) & held["memory"].any(axis=1)]
+        later = (expected.numbers >= self.rows) & (expected.numbers < self.learned_rows)
+        return Remembered(
+            np.concatenate([known["number"], expected.numbers[later]]),
+            np.concatenate([known["memory"], expected.memories[later]]),
+        )
+
     def restore(
         self,
         versions_before: Iterable[int],
@@ -185,6 +214,10 @@ class RolloutBuffer:
         if self._lag:
             self._before = set(versions_before)
         self.learned_rows = learned_rows
+
+    def expect(self, remembered: Remembered) -> None:
+        """Take this as what was remembered before rows that `restore` expects."""
+        self._expected = remembered
 
     def name_metrics(self, names: Sequence[str]) -> None:
         """Set the names of metrics, by number; names of masks say which choices they mask."""
@@ -266,6 +299,7 @@ class RolloutBuffer:
         self._before = self._newest if self._lag else set()
         self._newest = set()
         self.learned_rows = self.rows
+        self._expected = Remembered.nothing(self.settings.memory)
         self._follow_episodes()
         held = self._held
         held["is_useful"] &= (held["next"] < 0) & np.isin(held["version"], sorted(self._before))
@@ -426,6 +460,11 @@ class RolloutBuffer:
         added["session"] = session
         added["hash"] = row_hashes(session, kind, columns) if is_audited() else 0
         added["memory"] = 0.0
+        if first < self.learned_rows:
+            _, places, found = np.intersect1d(
+                numbers, self._expected.numbers, assume_unique=True, return_indices=True
+            )
+            added["memory"][places] = self._expected.memories[found]
         added["next"] = -1
         self.held += len(numbers)
 
