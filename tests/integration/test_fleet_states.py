@@ -11,6 +11,7 @@ from arkml.guests.guest import calls_of
 from arkml.limits import MIB
 from arkml.runtime import native
 from arkml.runtime.bindings import packed_globals
+from arkml.sessions.services import Services
 
 LINEAR, ADDING = 0, 1
 GLOBALS = ("i32", "i64", "f32", "f64", "v128")
@@ -180,7 +181,7 @@ def test_a_guest_that_runs_into_a_limit_fails_alone(host):
         fleet.call("turn")
         state = fleet.snapshot()
         fleet.call("turn")
-        calls_of(fleet.guests[1]).instance.services.load = refuse
+        calls_of(fleet.guests[1]).services.__class__ = FullServices
         calls_of(fleet.guests[1]).services.log.add_context("level", "3")
         with pytest.raises(StateRefused, match="no room"):
             fleet.restore(state)
@@ -189,5 +190,10 @@ def test_a_guest_that_runs_into_a_limit_fails_alone(host):
         assert fleet.call("turn").values[::2] == [2, 2]
 
 
-def refuse(_):
-    raise StateRefused("no room")
+class FullServices(Services):
+    """Services that no state can be loaded into."""
+
+    __slots__ = ()
+
+    def load(self, _saved):
+        raise StateRefused("no room")

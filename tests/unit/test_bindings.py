@@ -200,7 +200,6 @@ def listed_names():
     inner = {
         "wasmtime_valunion_t",
         "wasmtime_extern_union_t",
-        "wasmtime_func_t",
         "wasmtime_memory_t",
         "wasmtime_async_continuation_t",
     }

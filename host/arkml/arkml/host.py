@@ -235,10 +235,10 @@ class Host(Sealed, Unique, Closing):
         loader = self._loader
         label, shared = name or module.name, loader.trained(module, name or module.name)
 
-        def make(module: CompiledModule) -> CallLoop:
+        def make(_number: int, module: CompiledModule) -> CallLoop:
             return loader.load(module, label, shared)
 
-        guest = Guest(make(module), Remake(partial(self._compiled, name=name), make))
+        guest = Guest(make(0, module), Remake(partial(self._compiled, name=name), make, 0))
         if initialize:
             try:
                 guest.initialize()

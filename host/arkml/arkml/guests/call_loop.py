@@ -79,8 +79,8 @@ class CallLoop:
     """
 
     __slots__ = (
-        "__weakref__", "_call_seconds", "_entries", "_frames_ahead", "_limit_runs", "_limits",
-        "_noted", "_regions", "_run_seconds", "_sessions", "_single", "_touched", "_used",
+        "__weakref__", "_call_seconds", "_entries", "_frames_ahead", "_limits", "_noted",
+        "_regions", "_run_seconds", "_sessions", "_single", "_touched", "_used",
         "_waiting", "_words", "account", "control", "fiber", "frames", "instance", "is_command",
         "is_initialized", "name", "place", "services",
     )  # fmt: skip
@@ -102,7 +102,6 @@ class CallLoop:
         self._limits = instance.limits
         self._run_seconds, self._call_seconds = self._limits.run_seconds, self._limits.call_seconds
         self.account, self._used = instance.account, instance.lockstep.used
-        self._limit_runs = instance.library.limit_runs
         self._waiting: Wait | None = None  # that a guest gave way in
         self.is_initialized = False
         self.is_command = False  # run as one: `_start` is its task, and its exit that of the guest
@@ -331,7 +330,7 @@ class CallLoop:
         fiber, session = self.fiber, self.submitted()
         is_low = fiber.is_low
         if is_low:
-            self._limit_runs(self.account.seconds_left)
+            self.instance.library.limit_runs(self.account.seconds_left)
         try:
             session.answer()
         except AbiError as error:
@@ -361,7 +360,7 @@ class CallLoop:
             else:
                 account.policy_seconds += ran - account.take_noted()
             if is_low:
-                self._limit_runs(self.account.budget)
+                self.instance.library.limit_runs(self.account.budget)
         return None
 
     def _learn(self, session: Session, single: SingleCalls) -> None:

@@ -468,7 +468,7 @@ class Guest(Sealed, Unique, Closing):
         """Put an instance of another module in the place of the present one."""
         assert self._remake is not None
         saved = self.persist() if way is Reloaded.HANDED_OVER else b""
-        new = Guest(self._remake.make(after))
+        new = Guest(self._remake.make(self._remake.label, after))
         try:
             new.initialize()
             if way is Reloaded.HANDED_OVER:

@@ -9,9 +9,8 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from arkml.abi.codes import ErrorCode
 from arkml.base.closing import Unclosed, Unique
@@ -48,7 +47,7 @@ from arkml.runtime.engine import Engine
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.interrupts import GUARD
-from arkml.runtime.linker import Handlers, Modules
+from arkml.runtime.linker import Handlers
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.memory import PAGE, GuestMemory
 from arkml.runtime.module.description import ModuleKind
@@ -57,7 +56,7 @@ from arkml.runtime.saved_memory import Place
 from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim.control_block import Kind
 from arkml.runtime.tables import SavedTables, require_tables
-from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant
+from arkml.runtime.wasi.linking import WasiGrant
 from arkml.runtime.wasi.shim import OURS
 from arkml.runtime.wasi.virtual import MachineWorld, VirtualCalls, World
 from arkml.runtime.wasi.waiting_calls import WasiCalls
@@ -164,20 +163,28 @@ STATE_BYTES, RANDOM_BYTES = 2_048, 32_768
 """What Python takes for a snapshot beside the bytes in it, and for random numbers: measured."""
 
 
+class InstanceOwner(Protocol):
+    """What keeps the numbers of instances, and is kept alive by them."""
+
+    def forget(self, key: int, usage: Usage) -> object:
+        """Forget an instance that was freed, by the key that it was given."""
+
+
 class Instance(Unique):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
 
     `number` is unique among the guests of a host. `give` is called with the number of bytes that
-    the instance wants in all, and raises GuestMemoryFull; it is None without a limit. `released` is
-    called when the instance is closed or dropped. `failure` is the error after which the instance
-    takes no more calls, or None. `trace` records or replays what enters the guest; most have none.
+    the instance wants in all, and raises GuestMemoryFull; it is None without a limit. `owner` is
+    told, with `key`, when the instance is closed or dropped. `failure` is the error after which the
+    instance takes no more calls, or None. `trace` records or replays what enters the guest; most
+    have none.
     """
 
     __slots__ = (  # a guest of a fleet of thousands is small
         "__weakref__", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
-        "_is_freed", "_lent", "_object_bytes", "_released", "_requests", "_sandbox", "_seen_bytes",
-        "_snapshots", "_trace", "_unclosed", "_waiting", "account", "columns", "control",
+        "_is_freed", "_key", "_lent", "_object_bytes", "_owner", "_sandbox", "_seen_bytes",
+        "_snapshots", "_trace", "_unclosed", "_waiting", "_world", "account", "columns", "control",
         "counted_before", "entries", "failure", "fiber", "is_closed", "library", "limits",
         "lockstep", "module", "most_memory", "name", "news", "non_finite_features", "number",
         "place", "regions", "services", "sessions", "warned", "words",
@@ -191,9 +198,10 @@ class Instance(Unique):
         *,
         name: str,
         number: int,
+        owner: InstanceOwner,
+        key: int,
         wasi: WasiGrant | None = None,
         give: Callable[[int], None] | None = None,
-        released: Callable[[Usage], object] = lambda _: None,
         trace: TracePoints | None = None,
     ) -> None:
         self.name = name
@@ -206,10 +214,10 @@ class Instance(Unique):
         self.words = engine.arena.words
         self._unclosed = shared.unclosed or Unclosed(f"<Guest {name}>")
         self.columns = shared.columns
-        self._released = released
+        self._owner, self._key = owner, key
         self._give = give
         self._trace = trace
-        world = shared.world
+        self._world = world = shared.world
         self.warned: set[str] = shared.warned
         """Kinds of warnings that were logged."""
         self.counted_before: Statistics | None = None
@@ -255,34 +263,25 @@ class Instance(Unique):
                 account=self.account,
                 spec=module.info.spec,
             )
-            self._requests = self.services.requests
             self._waiting = Waiting(self.services)
-            self._handlers = Handlers(
-                Modules(partial(self._handler, wasi or NO_GRANT, world)),
-                self.services.offer,
-                self.warn_once,
-                self.services.log.admits,
-            )
-            log = self.services.log.logger_name
-            self.lockstep.log_levels.add(self.place, self.control, log, _LEVELS)
+            self._handlers = Handlers(self)
+            name_of_log = self.services.log.name
+            self.lockstep.log_levels.add(self.place, self.control, name_of_log, _LEVELS)
             self.news = GuestNews(sandbox, self._handlers)
             self.fiber: Fiber = (Fiber if trace is None else trace.fiber)(
                 sandbox,
                 self.account,
                 shared.call_guard,
                 self._handlers,
-                self._waiting.after_import,
+                self._waiting,
                 name,
             )
         except BaseException:
             sandbox.close()
             raise
-        own = weakref.ref(self)
-        require = partial(_require_bytes, own)
-        sandbox.records.require = require
-        self.account.limit_bytes(require)
-        self.account.admit = partial(_admits, own)
-        shared.library.workspace.require_bytes[number] = require
+        limits = _Limits(self)
+        sandbox.records.require = self.account.limits = limits
+        shared.library.workspace.require_bytes[number] = limits
         self._is_freed = self.is_closed = False
 
     @property
@@ -330,7 +329,7 @@ class Instance(Unique):
     def require_bytes(self, size: int) -> None:
         """Raise GuestMemoryFull if `size` bytes more are over the limit on all of its bytes."""
         memory = self._sandbox.pages * PAGE
-        with self.services.requests.lock:
+        with self.services.request_lock:
             self._require(memory, size + self._other_bytes())
 
     def require_snapshot(self, size: int) -> None:
@@ -352,7 +351,7 @@ class Instance(Unique):
 
     def _unseen_bytes(self) -> int:
         """Return the bytes that may change on any thread: those of requests and snapshots."""
-        return self._requests.held + self._snapshots.held(self.number)
+        return self.services.request_bytes + self._snapshots.held(self.number)
 
     def admits(self, size: int) -> bool:
         """
@@ -377,7 +376,7 @@ class Instance(Unique):
 
     def let_grow(self) -> None:
         """Let the memory grow by the bytes that the guest's other kinds of bytes leave it."""
-        with self.services.requests.lock:
+        with self.services.request_lock:
             self._limit_memory(self._other_bytes())
 
     def _limit_memory(self, others: int) -> None:
@@ -402,13 +401,14 @@ class Instance(Unique):
 
     def _other_sizes(self) -> dict[str, int]:
         """Return these bytes by their names in `Usage`, such as `column_bytes`."""
-        services, workspace, account = self.services, self.library.workspace, self.account
+        services, workspace = self.services, self.library.workspace
+        kept_rows, kept_experiments = self.account.kept_bytes
         return {
             "object_bytes": self._object_bytes,
             "column_bytes": self._sandbox.records.used,
             "session_bytes": services.session_bytes,
-            "agent_bytes": workspace.held(self.number) + account.kept_rows.granted,
-            "request_bytes": services.requests.held + account.kept_experiments.granted,
+            "agent_bytes": workspace.held(self.number) + kept_rows,
+            "request_bytes": services.request_bytes + kept_experiments,
             "vector_bytes": services.vector_bytes,
             "work_bytes": workspace.work_bytes(self.number),
             "snapshot_bytes": self._snapshots.held(self.number),
@@ -503,7 +503,7 @@ class Instance(Unique):
         self.library.workspace.leave(self.number)
         if self._trace is not None:
             self._trace.ended()
-        self._released(self._final_usage)
+        self._owner.forget(self._key, self._final_usage)
         self._is_freed = True
 
     def require_savable(self) -> None:
@@ -610,7 +610,7 @@ class Instance(Unique):
     def load_compiler(self, compiler: CompilerState) -> None:
         """Go back to these random numbers and timers of `CompilerImports`."""
         if compiler != NO_COMPILER or "env" in self._handlers.modules:
-            env = self._handlers.modules["env"]
+            env = self._handlers.module("env")
             assert isinstance(env, CompilerImports)
             env.load(*compiler)
 
@@ -758,7 +758,7 @@ class Instance(Unique):
 
     def _count(self) -> Statistics:
         words, control = self.words, self.control
-        counted = self._handlers.errors.copy()  # in one step: a call may count more meanwhile
+        counted = self._handlers.errors
         errors = {code.name: count for code, count in counted.items()}
         statistics = Statistics(
             non_finite_features=self.non_finite_features,
@@ -776,10 +776,11 @@ class Instance(Unique):
                 statistics.errors[code.name] += count
         return statistics if self.counted_before is None else self.counted_before + statistics
 
-    def _handler(self, grant: WasiGrant, world: World | None, module: str) -> object:
+    def handler(self, module: str) -> object:
         """Return a new object with the handlers of an import module."""
-        services, memory = self.services, self._sandbox.memory
+        services, memory, world = self.services, self._sandbox.memory, self._world
         if module == OURS:
+            grant = self._sandbox.wasi
             if world is None and self._trace is None:
                 self._waiting.wasi = WasiCalls(grant, memory)
             else:
@@ -798,15 +799,22 @@ class Instance(Unique):
         index = U64_LAYOUT.index(handle)
         session = Shape(num_features, num_actions, training, 1)
         shape = session.of(columns.first_rows(session))
-        released = partial(self._forget_queue, index)
         record = records.open(index)
         columns.version += 1  # the guest's other records may have moved, also where no region fits
-        region = Region(columns, record, shape, key, released=released)
+        region = Region(columns, record, shape, key, released=self._forget_queue)
         self.regions[index] = region
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
         if self._trace is not None:
             self._trace.opened(index, handle, session)
         return region
+
+    def offer(self, data: bytes) -> None:
+        """Keep the bytes of a vector result; see `Services.offer`."""
+        self.services.offer(data)
+
+    def admits_line(self, text: str) -> int:
+        """Take the allowance for a line of the guest's log; see `GuestLog.admits`."""
+        return self.services.log.admits(text)
 
     def warn_once(self, kind: str, text: str) -> None:
         """Log `text` as a warning, once for each `kind` among the guests that share parts."""
@@ -828,12 +836,19 @@ def _limits_of(module: CompiledModule) -> Limits:
     return module.limits
 
 
-def _require_bytes(own: weakref.ref[Instance], size: int) -> None:
-    """Call a method of an instance without keeping it alive."""
-    if (instance := own()) is not None:
-        instance.require_bytes(size)
+class _Limits:
+    """The limits on the bytes of an instance, for what does not keep it alive."""
 
+    __slots__ = ("_instance",)
 
-def _admits(own: weakref.ref[Instance], size: int) -> bool:
-    """Likewise; False once it is gone."""
-    return (instance := own()) is not None and instance.admits(size)
+    def __init__(self, instance: Instance) -> None:
+        self._instance = weakref.ref(instance)
+
+    def __call__(self, size: int, /) -> None:
+        """Call `Instance.require_bytes`."""
+        if (instance := self._instance()) is not None:
+            instance.require_bytes(size)
+
+    def admits(self, size: int) -> bool:
+        """Call `Instance.admits`; False once the instance is gone."""
+        return (instance := self._instance()) is not None and instance.admits(size)

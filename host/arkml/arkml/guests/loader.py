@@ -278,7 +278,7 @@ class GuestLoader:
             return self._make(module, f"{name}#{label}", next(numbers), shared, trace)
 
         def make(label: int, module: CompiledModule) -> Guest:
-            remake = compiled and Remake(compiled, partial(calls_of, label))
+            remake = compiled and Remake(compiled, calls_of, label)
             return Guest(calls_of(label, module), remake)
 
         guests: list[Guest] = []
@@ -366,9 +366,10 @@ class GuestLoader:
                         shared,
                         name=name,
                         number=number,
+                        owner=self,
+                        key=key,
                         wasi=self.wasi,
                         give=partial(self._bytes.give, key) if is_limited else None,
-                        released=partial(self._forget, key),
                         trace=trace,
                     )
                 except BaseException:
@@ -381,8 +382,8 @@ class GuestLoader:
         finally:
             del maker  # the frame itself lives on in a traceback
 
-    def _forget(self, key: int, usage: Usage) -> None:
-        """Forget an instance that was freed. Instances keep the loader alive by this method."""
+    def forget(self, key: int, usage: Usage) -> None:
+        """Forget an instance that was freed. Instances keep the loader alive until then."""
         self._bytes.leave(key)
         if self._instances.pop(key, None) is not None:  # else one that was freed in two attempts
             self._left.append(usage)  # without a lock: a finalizer may be here

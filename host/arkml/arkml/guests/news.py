@@ -18,43 +18,43 @@ class GuestNews:
     `word` is the index of the word that the shim sets when there is a new note.
     """
 
-    __slots__ = ("_handlers", "_refusals", "_words", "word")
+    __slots__ = ("_handlers", "_sandbox", "_words", "word")
 
     def __init__(self, sandbox: Sandbox, handlers: Handlers) -> None:
         self.word: int = (sandbox.control + at.NOTED) >> 2
         self._words = sandbox.engine.arena.words
-        self._refusals = sandbox.refusals
+        self._sandbox = sandbox
         self._handlers = handlers
 
     def tell(self) -> None:
         """Log the news that the shim has noted since the last call, once for each kind."""
         news, self._words[self.word] = self._words[self.word], 0
-        tell = self._handlers.tell
+        tell = self._handlers.owner.warn_once
         if news & at.NON_FINITE:
             tell("actions", "the policy gave non-finite actions or values: answered as zeros")
         if number := news & ~at.NON_FINITE:
             reason = RefusalReason(number)
-            kind = self._refusals.by_host if reason is RefusalReason.HOST else ""
-            tell(f"{reason.name} {kind}", self._refusals.sentence(reason))
+            kind = self._sandbox.refusals.by_host if reason is RefusalReason.HOST else ""
+            tell(f"{reason.name} {kind}", self._sandbox.refusals.sentence(reason))
 
     def note(self, error: AbiError) -> None:
         """Note `error`, with which a submit is refused, and count it if a limit was reached."""
         self._handlers.count(error)
-        self._refusals.note(error)
+        self._sandbox.refusals.note(error)
 
     def counts(self) -> Counter[str]:
         """Count the refused pushes and submits by the sentences that explain them."""
-        return self._refusals.counts()
+        return self._sandbox.refusal_counts()
 
     def explain(self, error: GuestError) -> GuestError:
         """Return the error of a call, with the last import that was refused in the call."""
-        refusal = "".join(self._handlers.refusal)
+        refusal = self._handlers.refusal
         if number := self._words[self.word] & ~at.NON_FINITE:
-            refusal = self._refusals.sentence(RefusalReason(number))
+            refusal = self._sandbox.refusals.sentence(RefusalReason(number))
         if refusal and not (isinstance(error, GuestExit) and error.status == 0):
             error.args = (f"{error}\n  before it {refusal}",)
         return error
 
     def forget_call(self) -> None:
         """Forget the imports that were refused in the call before."""
-        self._handlers.refusal.clear()
+        self._handlers.refusal = ""

@@ -49,11 +49,13 @@ class Remake(NamedTuple):
     """
     How another module takes the place of a guest.
 
-    `compile` returns a module from a source, `make` the calls of a new instance of it.
+    `compile` returns a module from a source, `make` the calls of a new instance of it, with the
+    number of the guest, `label`.
     """
 
     compile: Compiled
-    make: Callable[[CompiledModule], CallLoop]
+    make: Callable[[int, CompiledModule], CallLoop]
+    label: int
 
 
 class ReloadTrial:

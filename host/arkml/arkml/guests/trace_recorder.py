@@ -515,7 +515,7 @@ class TracedFiber(Fiber):
 
     def game_answered(self) -> None:
         """Record the results of a function of the game."""
-        index = self._words[self._reason] - Reason.FIRST_GAME
+        index = self._words[self._block + (at.REASON >> 2)] - Reason.FIRST_GAME
         _, count = self._sandbox.program.game[index].counts
         start = self._sandbox.control + at.ARGUMENTS
         self._recorder.add(Asked(index, bytes(self._bytes[start : start + 8 * count])))
@@ -524,7 +524,7 @@ class TracedFiber(Fiber):
         """End a wait as `Fiber` does, and record the value."""
         super().settle(wait)
         if wait.answer is not None:
-            self._recorder.add(Settled(self._words[self._value]))
+            self._recorder.add(Settled(self._words[self._block + (at.VALUE >> 2)]))
 
     def _import(self, index: int) -> None:
         regions = list(self._sandbox.regions.items())
@@ -537,14 +537,14 @@ class TracedFiber(Fiber):
         number = 0
         if import_calls()[index].is_float:
             number = self._numbers[(self._sandbox.control + at.ARGUMENTS) >> 3]
-        answer, refusal = words[self._answer], self._handlers.refusal
-        told = refusal[0] if refusal and answer != 1 else ""
-        recorder.add(Imported(index, answer, words[self._value], number, told))
+        answer, refusal = words[self._block + (at.ANSWER >> 2)], self._handlers.refusal
+        told = refusal if answer != 1 else ""
+        recorder.add(Imported(index, answer, words[self._block + (at.VALUE >> 2)], number, told))
 
     def _grow(self) -> None:
         super()._grow()
         words, control = self._words, self._sandbox.control
-        if code := words[self._answer] - 1:
+        if code := words[self._block + (at.ANSWER >> 2)] - 1:
             rows, size = (
                 words[(control + at.WANTED_ROWS) >> 2],
                 words[(control + at.WANTED_BYTES) >> 2],

@@ -7,10 +7,10 @@ import math
 import threading
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
-from enum import Enum
+from enum import IntEnum
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -31,13 +31,13 @@ _clock = time.perf_counter
 _processor_clock = time.thread_time
 
 
-class WorkKind(Enum):
+class WorkKind(IntEnum):
     """Kinds of work that the host does for a guest, in addition to running its wasm."""
 
-    IMPORTS = "imports"
-    COPIES = "copies"
-    VETTING = "vetting"
-    MODELS = "models"
+    IMPORTS = 0
+    COPIES = 1
+    VETTING = 2
+    MODELS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,6 @@ _FIRST_SIZE = 8  # of the fields of Usage
 
 _Kinds: TypeAlias = tuple[float, float, float, float, float, float, float, float]
 _NO_KINDS: _Kinds = (0.0,) * 8
-_NO_SECONDS = dict.fromkeys(WorkKind, 0.0)
 
 
 class Seconds(Protocol):
@@ -149,6 +148,30 @@ class SingleSeconds(Protocol):
         """Return these seconds when the call began at which `began` seconds were charged."""
 
 
+class ByteLimits(Protocol):
+    """The limits on the bytes of a guest. To call it raises GuestMemoryFull if they are over."""
+
+    def __call__(self, size: int, /) -> None:
+        """Raise GuestMemoryFull if `size` more bytes are over the guest's limit."""
+
+    def admits(self, size: int) -> bool:
+        """Return False if a result of `size` bytes is over the guest's limit. On any thread."""
+
+
+class _NoLimits:
+    """Limits before there is an instance: any number of bytes is right."""
+
+    def __call__(self, size: int, /) -> None:
+        no_limit(size)
+
+    def admits(self, size: int) -> bool:
+        """Admit any result."""
+        return size >= 0
+
+
+_NO_LIMITS = _NoLimits()
+
+
 class Account:
     """
     The seconds that are charged to one guest, in its present call and since it was loaded.
@@ -157,15 +180,14 @@ class Account:
     """
 
     __slots__ = (
-        "_before", "_began", "_inner", "_lockstep", "_older", "_place", "_seconds", "admit",
-        "budget", "extra", "kept_experiments", "kept_rows", "model_seconds", "policy_seconds",
-        "require_bytes", "single", "wait_seconds",
+        "_before", "_began", "_inner", "_kept", "_lockstep", "_older", "_place", "_seconds",
+        "budget", "extra", "limits", "model_seconds", "policy_seconds", "single", "wait_seconds",
     )  # fmt: skip
 
     def __init__(self, lockstep: Seconds, place: int) -> None:
         self._lockstep = lockstep
         self._place = place
-        self._seconds = _NO_SECONDS.copy()
+        self._seconds = [0.0] * len(WorkKind)
         self._began = -1.0  # of `began`, when the seconds below were noted
         self._before: _Kinds = _NO_KINDS  # all seconds but wasm's, before the present call
         self._older = 0.0, 0.0  # of models and policies, entered since then and spent before
@@ -182,15 +204,41 @@ class Account:
         """Further seconds of models and policies, which the native library counts."""
         self.wait_seconds = 0.0
         """Seconds of waits that the guest asked for."""
-        self.require_bytes: Callable[[int], None] = no_limit
-        """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
-        self.admit: Callable[[int], bool] = _admit
-        """Returns False if a result of as many bytes is over the guest's limit. On any thread."""
-        freed = partial(lockstep.touched.add, place)  # so that its memory may grow in its next call
-        self.kept_rows = KeptBytes(freed)
+        self.limits: ByteLimits = _NO_LIMITS
+        """The limits on the guest's bytes."""
+        self._kept: tuple[KeptBytes, KeptBytes] | None = None  # until an environment keeps some
+
+    @property
+    def kept_rows(self) -> KeptBytes:
         """Rows that an environment keeps: of live agents, and demonstrations."""
-        self.kept_experiments = KeptBytes(freed)
+        return self._both_kept()[0]
+
+    @property
+    def kept_experiments(self) -> KeptBytes:
         """Experiments that an environment keeps, with their texts and names of metrics."""
+        return self._both_kept()[1]
+
+    @property
+    def kept_bytes(self) -> tuple[int, int]:
+        """The bytes that count for kept rows and for kept experiments. Any thread may read it."""
+        if self._kept is None:
+            return 0, 0
+        rows, experiments = self._kept
+        return rows.granted, experiments.granted
+
+    def require_bytes(self, size: int) -> None:
+        """Raise GuestMemoryFull if `size` more bytes are over the guest's limit."""
+        self.limits(size)
+
+    def admit(self, size: int) -> bool:
+        """Return False if a result of `size` bytes is over the guest's limit. On any thread."""
+        return self.limits.admits(size)
+
+    def _both_kept(self) -> tuple[KeptBytes, KeptBytes]:
+        if self._kept is None:
+            freed = partial(self._lockstep.touched.add, self._place)  # its memory may grow then
+            self._kept = KeptBytes(freed, self.limits), KeptBytes(freed, self.limits)
+        return self._kept
 
     @property
     def used(self) -> float:
@@ -201,10 +249,6 @@ class Account:
     def seconds_left(self) -> float:
         """Seconds that may still be charged in the present call, infinity without a budget."""
         return max(0.0, self.budget - self.used)
-
-    def limit_bytes(self, require: Callable[[int], None]) -> None:
-        """Have `require` called before the guest gets more bytes; it raises GuestMemoryFull."""
-        self.require_bytes = self.kept_rows.require = self.kept_experiments.require = require
 
     def charge(self, kind: WorkKind, seconds: float) -> None:
         """Charge a stretch of work that this thread just ended."""
@@ -293,7 +337,7 @@ class Account:
         seconds = self._seconds
         functions = self._lockstep.functions[self._place]
         models, policies = self._models_and_policies()
-        charged = sum(seconds.values()) + models + functions
+        charged = sum(seconds) + models + functions
         return Usage(
             wasm_seconds=max(0.0, self._lockstep.used[self._place] - charged),
             import_seconds=seconds[WorkKind.IMPORTS],
@@ -337,7 +381,7 @@ class Account:
 
     def _kinds(self, models_and_policies: tuple[float, float]) -> _Kinds:
         """Return the seconds since loading, but wasm's."""
-        imports, copies, vetting, models = self._seconds.values()  # in the order of WorkKind
+        imports, copies, vetting, models = self._seconds  # in the order of WorkKind
         functions = self._lockstep.functions[self._place]
         return (
             imports, copies, vetting, models, *models_and_policies, self.wait_seconds, functions,
@@ -450,8 +494,3 @@ def read_processor_clock(now: float) -> float:
     _thread.reading, _thread.collected = _processor_clock(), 0.0
     take_child_seconds()
     return now + _FRESH
-
-
-def _admit(_size: int) -> bool:
-    """Admit any result, before there is an instance."""
-    return True

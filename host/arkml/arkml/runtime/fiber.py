@@ -44,9 +44,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from arkml.abi.codes import ErrorCode
 from arkml.errors import (
@@ -79,6 +79,10 @@ from arkml.runtime.waits import Wait
 _clock = time.perf_counter
 _poll = bindings.poll
 _LAST_POLLS = 5_000  # of a guest that is to trap; collecting its objects takes some of 17 µs
+# Fields of a control block in the words, and in the numbers.
+_REASON, _ANSWER, _VALUE, _PAGES = at.REASON >> 2, at.ANSWER >> 2, at.VALUE >> 2, at.PAGES >> 2
+_FRAMES, _FRAMES_AHEAD, _TICKS = at.FRAMES >> 2, at.FRAMES_AHEAD >> 2, at.TURN >> 2
+_TRAP, _ERROR, _DEADLINE = at.TRAP >> 3, at.ERROR >> 3, at.DEADLINE >> 3
 _SUBMIT: Final = int(Reason.SUBMIT)
 _FRAME_END: Final = int(Reason.FRAME_END)
 _FIRST_GAME: Final = int(Reason.FIRST_GAME)
@@ -96,7 +100,14 @@ Event: TypeAlias = "Pause | Wait | None"
 _SUBMITTED: Final = Pause.SUBMIT
 
 
-FiberParts: TypeAlias = tuple[Sandbox, Account, CallGuard, Handlers, Callable[[], Wait | None], str]
+class WaitSource(Protocol):
+    """Decides whether a guest has to wait."""
+
+    def after_import(self) -> Wait | None:
+        """Return the wait that the import call just answered asks for, or None."""
+
+
+FiberParts: TypeAlias = tuple[Sandbox, Account, CallGuard, Handlers, WaitSource, str]
 """What a fiber is made of, in the order of its arguments."""
 
 
@@ -109,18 +120,17 @@ class Fiber:
         account: The account that is charged.
         call_guard: Lets one call at a time through.
         handlers: Answer host-lane imports.
-        wait: Called after each import; returns the wait that the guest has to end, or None.
+        waiting: Asked after each import for the wait that the guest has to end.
         name: Name of the guest, such as `npc.wasm#3`.
 
     """
 
     __slots__ = (  # attributes of a dict are slower from 30 on
-        "_alert", "_answer", "_asked", "_asked_call", "_bytes", "_call_seconds", "_caller",
-        "_deadline", "_error", "_frame", "_frames", "_frames_ahead", "_futures",
-        "_handlers", "_is_closed", "_name", "_numbers", "_pages", "_reason", "_room", "_sandbox",
-        "_single", "_ticks", "_trap", "_turn", "_used", "_value", "_wait", "_waits_since",
-        "_whole_turn", "_words", "account", "call_guard", "game_answers", "is_between_turns",
-        "is_low", "is_parked", "lockstep", "place", "record", "suspended_at",
+        "_alert", "_asked", "_asked_call", "_block", "_bytes", "_call_seconds", "_caller", "_frame",
+        "_futures", "_handlers", "_is_closed", "_name", "_numbers", "_room", "_sandbox", "_single",
+        "_turn", "_used", "_waiting", "_waits_since", "_whole_turn", "_words", "account",
+        "call_guard", "game_answers", "is_between_turns", "is_low", "is_parked", "lockstep",
+        "place", "record", "suspended_at",
     )  # fmt: skip
 
     def __init__(
@@ -129,7 +139,7 @@ class Fiber:
         account: Account,
         call_guard: CallGuard,
         handlers: Handlers,
-        wait: Callable[[], Wait | None],
+        waiting: WaitSource,
         name: str,
     ) -> None:
         self.account = account
@@ -151,7 +161,7 @@ class Fiber:
         self._futures, self._used = self.lockstep.futures, self.lockstep.used
         self._sandbox = sandbox
         self._handlers = handlers
-        self._wait = wait
+        self._waiting = waiting
         self._name = sandbox.program.name
         self._caller = name
         self._turn = self._whole_turn = TURN_TICKS
@@ -162,20 +172,11 @@ class Fiber:
         self._waits_since: float | None = None
         arena, control = sandbox.engine.arena, sandbox.control
         self._words, self._bytes = arena.words, arena.bytes
-        self._reason = (control + at.REASON) >> 2
+        self._block = control >> 2  # in the words, half of it in the numbers
         self._frame = 0  # the number of the frame in the loop whose time is counted
-        self._frames = (control + at.FRAMES) >> 2
-        self._frames_ahead = (control + at.FRAMES_AHEAD) >> 2
-        self._answer = (control + at.ANSWER) >> 2
-        self._pages = (control + at.PAGES) >> 2
-        self._value = (control + at.VALUE) >> 2
         self.record: int = (control + at.RECORD) >> 2
         """The index, in the words, of the number of the session record that was submitted."""
         self._numbers = arena.numbers
-        self._trap = (control + at.TRAP) >> 3
-        self._error = (control + at.ERROR) >> 3
-        self._deadline = (control + at.DEADLINE) >> 3
-        self._ticks = (control + at.TURN) >> 2
         self._single: SingleCalls | None = None
 
     def start(
@@ -209,7 +210,7 @@ class Fiber:
         elif self.is_low or self._turn != self._whole_turn:
             self._refresh()
         else:
-            self._frame = self._words[self._frames]
+            self._frame = self._words[self._block + _FRAMES]
             self._alert = self._used[self.place] + self._room
         self.begin_time()
 
@@ -266,7 +267,7 @@ class Fiber:
         """
         assert self._single is not None
         self.suspended_at = _clock()
-        self._frame = self._words[self._frames]
+        self._frame = self._words[self._block + _FRAMES]
         self._alert = self.lockstep.began[self.place] + self._room
         seconds, is_of_model = self._single.stretch()
         if seconds:
@@ -350,7 +351,7 @@ class Fiber:
             used[place] += ran if ran < LONG else self.account.counted(ran)
             if ended:
                 return None
-            reason = words[self._reason]
+            reason = words[self._block + _REASON]
             if reason == _SUBMIT:
                 return _SUBMITTED
             if reason == _FRAME_END:
@@ -363,7 +364,7 @@ class Fiber:
         """
         Serve the present suspension, unless it is a submit, and run the guest as `advance` does.
         """
-        reason = self._words[self._reason]
+        reason = self._words[self._block + _REASON]
         self.suspended_at = _clock()
         if reason == _SUBMIT:
             return _SUBMITTED
@@ -372,16 +373,16 @@ class Fiber:
 
     def answer(self, code: int) -> None:
         """Set the code that the suspended call returns to the guest."""
-        self._words[self._answer] = code + 1
+        self._words[self._block + _ANSWER] = code + 1
 
     def answered_code(self) -> int:
         """Return the code that was set for the suspended call."""
-        return self._words[self._answer] - 1
+        return self._words[self._block + _ANSWER] - 1
 
     def answer_value(self, value: int) -> None:
         """Set the value that the suspended call returns to the guest."""
-        self._words[self._value] = value
-        self._words[self._answer] = 1
+        self._words[self._block + _VALUE] = value
+        self._words[self._block + _ANSWER] = 1
 
     def call_game(self) -> None:
         """
@@ -390,10 +391,10 @@ class Fiber:
         The time is counted from `suspended_at`. Raises GameFunctionFailed.
         """
         words, arguments = self._words, self._sandbox.control + at.ARGUMENTS
-        number = words[self._reason] - _FIRST_GAME
+        number = words[self._block + _REASON] - _FIRST_GAME
         function = self._sandbox.program.game[number]
         memory, index = self._sandbox.memory, self.lockstep.indices[self.place]
-        memory.pages = words[self._pages]
+        memory.pages = words[self._block + _PAGES]
         try:
             if self.game_answers is None:
                 function.answer(self._caller, index, memory, self._bytes, arguments)
@@ -406,11 +407,11 @@ class Fiber:
             self.account.charge_function(took)
             if took > LONG:
                 self._set_alert()  # a part of it may be a wait
-        words[self._answer] = 1
+        words[self._block + _ANSWER] = 1
 
     def suspended_memory(self) -> tuple[GuestMemory, int]:
         """Return the memory of the suspended guest, and its size in pages."""
-        return self._sandbox.memory, self._words[self._pages]
+        return self._sandbox.memory, self._words[self._block + _PAGES]
 
     def settle(self, wait: Wait) -> None:
         """
@@ -450,13 +451,15 @@ class Fiber:
 
     def failed(self) -> bool:
         """Return True if the call that just ended left a trap or an error."""
-        return self._numbers[self._trap] != 0 or self._numbers[self._error] != 0
+        numbers, block = self._numbers, self._block >> 1
+        return numbers[block + _TRAP] != 0 or numbers[block + _ERROR] != 0
 
     def take_errors(self) -> tuple[bindings.Address, bindings.Address]:
         """Return the addresses of the trap and the error that a call left, and forget them."""
         numbers = self._numbers
-        errors = numbers[self._trap], numbers[self._error]
-        numbers[self._trap] = numbers[self._error] = 0
+        trap, error = (self._block >> 1) + _TRAP, (self._block >> 1) + _ERROR
+        errors = numbers[trap], numbers[error]
+        numbers[trap] = numbers[error] = 0
         return errors
 
     def finish(self) -> None:
@@ -486,7 +489,7 @@ class Fiber:
 
         In a loop that runs ahead each frame has the time of a call, counted from its first look.
         """
-        if self._words[self._frames] != self._frame:
+        if self._words[self._block + _FRAMES] != self._frame:
             self._begin_budget()
             return
         account = self.account
@@ -537,7 +540,7 @@ class Fiber:
     def _refresh(self) -> None:
         """Start the clock of a call or frame whose `began` is set."""
         self.is_low = False
-        self._frame = self._words[self._frames]
+        self._frame = self._words[self._block + _FRAMES]
         self._alert = self.lockstep.began[self.place] + self._room
         if self._turn != self._whole_turn:
             self._take_turns(self._whole_turn)
@@ -550,7 +553,7 @@ class Fiber:
     def _take_turns(self, ticks: int) -> None:
         """Let a turn be `ticks` ticks long."""
         if ticks != self._turn:
-            self._turn = self._words[self._ticks] = ticks
+            self._turn = self._words[self._block + _TICKS] = ticks
             bindings.set_epoch_deadline(self._sandbox.context, ticks)
 
     def _frames_reached(self) -> tuple[Frame, ...]:
@@ -561,16 +564,16 @@ class Fiber:
         or loop that it enters. There is no backtrace of a guest that waits, or that is suspended
         again before.
         """
-        words, numbers, deadline = self._words, self._numbers, self._deadline
-        future, reason = self._futures[self.place], words[self._reason]
-        if not future or (reason != Reason.RUNNING and not words[self._answer]):
+        words, numbers, deadline = self._words, self._numbers, (self._block >> 1) + _DEADLINE
+        future, reason = self._futures[self.place], words[self._block + _REASON]
+        if not future or (reason != Reason.RUNNING and not words[self._block + _ANSWER]):
             return ()
         if numbers[deadline] != SUSPENDED:  # else it is at its deadline
             bindings.set_epoch_deadline(self._sandbox.context, 0)
         numbers[deadline] = bindings.new_error(b"the call is given up")
         began = _clock()
         for _ in range(_LAST_POLLS):
-            if _poll(future) or words[self._reason] != Reason.RUNNING:
+            if _poll(future) or words[self._block + _REASON] != Reason.RUNNING:
                 break
         self._used[self.place] += _clock() - began
         left, numbers[deadline] = numbers[deadline], 0
@@ -593,7 +596,7 @@ class Fiber:
             ended = _clock()
             self.account.charge_import(ended - self.suspended_at)
             self.suspended_at = ended
-            waiting = self._wait()
+            waiting = self._waiting.after_import()
             if waiting is not None:
                 self._waits_since = ended
             return waiting
@@ -612,9 +615,10 @@ class Fiber:
         call = import_calls()[index]
         if not call.leaves_nothing:
             self.lockstep.touched.add(self.place)
-            self._words[self._frames_ahead] = 0  # the next frame begins without what this one left
+            # The next frame begins without what this one left.
+            self._words[self._block + _FRAMES_AHEAD] = 0
         sandbox = self._sandbox
-        sandbox.memory.pages = self._words[self._pages]
+        sandbox.memory.pages = self._words[self._block + _PAGES]
         arguments = sandbox.control + at.ARGUMENTS
         answer = call(sandbox.memory, self._handlers, self._bytes, arguments)
         if self._handlers.refusal:

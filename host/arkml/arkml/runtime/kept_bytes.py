@@ -11,23 +11,31 @@ PORTION: Final = 16 << 10
 _SPARE = 2 * PORTION  # what stays granted while it is not in use, for the next submit
 
 
+def no_limit(_size: int) -> None:
+    """Accept any number of bytes, before there is an instance."""
+
+
 class KeptBytes:
     """
     Counts the bytes of one kind that are kept for one guest, toward `Limits.guest_bytes`.
 
     They are requested in portions of 16 KiB, because agents come and go with each submit.
-    `freed` is called when portions are given back. Used by the thread that runs the guest.
+    `require` raises GuestMemoryFull if as many more bytes are over the guest's limit, and `freed`
+    is called when portions are given back. Used by the thread that runs the guest.
     """
 
     __slots__ = ("_freed", "granted", "require", "used")
 
-    def __init__(self, freed: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        freed: Callable[[], object] = lambda: None,
+        require: Callable[[int], None] = no_limit,
+    ) -> None:
         self.granted = 0
         """Bytes that count: bytes in use, and the unused rest of requested portions."""
-        self.require: Callable[[int], None] = no_limit
-        """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
         self.used = 0
         """Bytes in use."""
+        self.require = require
         self._freed = freed
 
     def change(self, size: int) -> None:
@@ -49,7 +57,3 @@ class KeptBytes:
 
 def _whole_portions(size: int) -> int:
     return -(-size // PORTION) * PORTION
-
-
-def no_limit(_size: int) -> None:
-    """Accept any number of bytes, before there is an instance."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
-from typing import Any, TypeAlias, assert_never
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias, TypeVar, assert_never
 
 import numpy as np
 
@@ -68,69 +67,80 @@ ERROR_CODES: tuple[tuple[type[AbiError], ErrorCode], ...] = (
     (HttpRequestFailed, ErrorCode.HTTP_REQUEST_FAILED),
 )
 
+_Key = TypeVar("_Key")
 Raw: TypeAlias = tuple[Any, ...]
 Decoder: TypeAlias = Callable[[GuestMemory, Raw], Any]
 Offer: TypeAlias = Callable[[bytes], None]
 
 
-class Modules(dict[str, object]):
-    """
-    Objects with the handlers of import modules, made by `make` when a guest first calls one.
-    """
+class HandlerOwner(Protocol):
+    """The guest that handlers belong to."""
 
-    __slots__ = ("_make",)
+    def handler(self, module: str) -> object:
+        """Return a new object with the handlers of an import module: a method for each row."""
 
-    def __init__(self, make: Callable[[str], object]) -> None:
-        super().__init__()
-        self._make = make
+    def offer(self, data: bytes) -> None:
+        """Keep bytes for `core__take_host_return_vec`."""
 
-    def __missing__(self, module: str) -> object:
-        made = self[module] = self._make(module)
-        return made
+    def warn_once(self, kind: str, text: str) -> None:
+        """Log the first message of each kind."""
 
-
-# A Counter takes longer to be made, and each guest has two.
-_no_counts: partial[defaultdict[Any, int]] = partial(defaultdict, int)
+    def admits_line(self, text: str) -> int:
+        """Return 0 for a text that would exceed the rate of the guest's log."""
 
 
-@dataclass(slots=True, eq=False)  # to make a frozen one takes three times as long
+_NO_ERRORS: Mapping[ErrorCode, int] = MappingProxyType({})
+_NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+
+
 class Handlers:
     """
     The handlers of a guest's imports.
 
-    `modules` has one object for each import module, with a method for each host-lane row. `offer`
-    keeps bytes for `core__take_host_return_vec`. `errors` counts refused calls by code, `limits`
-    by the name of the error, such as TooManyRows. `tell(kind, text)` logs the first message of each
-    kind. `admits` returns 0 for a text that would exceed the rate of the guest's log. `refusal` has
-    a sentence about the last import refused in the guest's present call, or nothing.
+    `modules` has one object for each import module that the guest has called. `errors` counts
+    refused calls by code, `limits` by the name of the error, such as TooManyRows. `refusal` is a
+    sentence about the last import refused in the guest's present call, "" for none.
     """
 
-    modules: Mapping[str, object]
-    offer: Offer
-    tell: Callable[[str, str], None]
-    admits: Callable[[str], int]
-    errors: defaultdict[ErrorCode, int] = field(default_factory=_no_counts)
-    limits: defaultdict[str, int] = field(default_factory=_no_counts)
-    refusal: list[str] = field(default_factory=list)
+    __slots__ = ("errors", "limits", "modules", "owner", "refusal")
+
+    def __init__(self, owner: HandlerOwner) -> None:
+        self.owner = owner
+        self.modules: dict[str, object] = {}
+        self.errors = _NO_ERRORS
+        self.limits = _NO_LIMITS
+        self.refusal = ""
+
+    def module(self, name: str) -> object:
+        """Return the object with the handlers of an import module, made in its first call."""
+        made = self.modules.get(name)
+        if made is None:
+            made = self.modules[name] = self.owner.handler(name)
+        return made
 
     def note(self, error: AbiError) -> None:
         """Count and log `error` if a limit was reached."""
         if self.count(error):
-            self.tell(type(error).__name__, str(error))
+            self.owner.warn_once(type(error).__name__, str(error))
 
     def trace(self, name: str, error: AbiError) -> None:
         """Log at DEBUG that the function `name` was refused."""
         if logger.isEnabledFor(logging.DEBUG):
             text = str(error)[:_MOST_TEXT]
-            if self.admits(text):
+            if self.owner.admits_line(text):
                 logger.debug("%s: %s", name, text)
 
     def count(self, error: AbiError) -> bool:
         """Count `error` and return True if a limit was reached."""
         is_limit = isinstance(error, LimitError)
         if is_limit:
-            self.limits[type(error).__name__] += 1
+            self.limits = _counted(self.limits, type(error).__name__)
         return is_limit
+
+
+def _counted(counts: Mapping[_Key, int], key: _Key) -> Mapping[_Key, int]:
+    """Return new counts with one more for a key: most guests have none, and share an empty one."""
+    return {**counts, key: counts.get(key, 0) + 1}
 
 
 _MOST_TEXT = 1_000  # letters of the text of an error
@@ -182,7 +192,7 @@ class ImportCall:
         try:
             if self._has_output and not self._function.consumes:
                 memory.check(raw[-1], self._result_size())
-            handler = getattr(handlers.modules[self._module], self._function.handler)
+            handler = getattr(handlers.module(self._module), self._function.handler)
             value = handler(*[decode(memory, raw) for decode in self._decoders])
             if self.is_float:  # in the place of the first argument
                 _F64.pack_into(arguments, position, value)
@@ -191,14 +201,14 @@ class ImportCall:
                 return int(value) & 0xFFFF_FFFF
             if self._has_output:
                 memory.check(raw[-1], self._result_size())
-                memory.write(raw[-1], self._encode(value, handlers.offer))
+                memory.write(raw[-1], self._encode(value, handlers.owner.offer))
         except AbiError as error:
             handlers.trace(self.name, error)
             handlers.note(error)
             if self._cannot_fail:
                 return int(ErrorCode.SUCCESS)
             code = error_code(error)
-            handlers.refusal[:] = [f"{self.name} answered {code.name}: {str(error)[:_MOST_TEXT]}"]
+            handlers.refusal = f"{self.name} answered {code.name}: {str(error)[:_MOST_TEXT]}"
         except Exception as error:
             if is_of_handler(error):
                 raise
@@ -206,7 +216,7 @@ class ImportCall:
             code = ErrorCode.INTERNAL_ERROR
         else:
             return int(ErrorCode.SUCCESS)
-        handlers.errors[code] += 1
+        handlers.errors = _counted(handlers.errors, code)
         return int(code)
 
     def _result_size(self) -> int:

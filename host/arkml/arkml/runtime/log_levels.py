@@ -28,8 +28,8 @@ level of one changes. Where `logging` has no such cache, levels are checked in e
 
 
 class _Guest(NamedTuple):
-    word: int  # the index of LOGGED in the arena's words
-    logger: str
+    control: int  # the offset of its control block
+    name: str  # of its logger below ROOT
     levels: tuple[int, ...]
 
 
@@ -49,14 +49,14 @@ class LogLevels:
         with self._lock:
             self._all.add(self)
 
-    def add(self, place: int, control: int, logger: str, levels: tuple[int, ...]) -> None:
+    def add(self, place: int, control: int, name: str, levels: tuple[int, ...]) -> None:
         """
-        Tell the shim at `control`, from now on, which levels of a logger are enabled.
+        Tell the shim at `control`, from now on, which levels of a guest's logger are enabled.
 
-        `logger` is a name such as "arkml.guest.npc.wasm". `levels` has the levels of `logging` in
-        the order of the guest's numbers, highest first.
+        `name` is that of the logger below `arkml.guest`, such as "npc.wasm". `levels` has the
+        levels of `logging` in the order of the guest's numbers, highest first.
         """
-        guest = self._guests[place] = _Guest((control + at.LOGGED) >> 2, logger, levels)
+        guest = self._guests[place] = _Guest(control, name, levels)
         self._set(guest)
 
     def remove(self, place: int) -> None:
@@ -69,8 +69,9 @@ class LogLevels:
             self._set(guest)
 
     def _set(self, guest: _Guest) -> None:
-        least = max(_level_of(guest.logger), logging.root.manager.disable + 1)
-        self._words[guest.word] = _enabled(guest.levels, least) + 1
+        level = _level_of(f"{ROOT.name}.{guest.name}")
+        least = max(level, logging.root.manager.disable + 1)
+        self._words[(guest.control + at.LOGGED) >> 2] = _enabled(guest.levels, least) + 1
 
     @classmethod
     def refresh(cls) -> None:

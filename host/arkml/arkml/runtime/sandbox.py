@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
@@ -130,7 +131,8 @@ class Sandbox:
         self.memory = GuestMemory(0, program.limits) if memory is None else memory
         self._growth = self._most = 0  # bytes that the memory may grow to, now and at most
         self._arena = arena = engine.arena
-        wasi = self._wasi = wasi or NO_GRANT
+        self.wasi = wasi or NO_GRANT
+        """What of WASI is granted."""
         self._is_virtual = virtual
         granted = self._granted()
         self.control = arena.allocate(at.CONTROL_SIZE)
@@ -142,7 +144,7 @@ class Sandbox:
             raise
         self._owns_control = True
         self.place = self._store.place
-        self.refusals = RefusalNotes(arena, self.control)
+        self._refusals: RefusalNotes | None = None  # until there is something to tell
         self.context = self._store.context
         self._errors = arena.base + self.control + at.TRAP
         self._room = Room()
@@ -156,6 +158,18 @@ class Sandbox:
             self.close()
             raise
 
+    @property
+    def refusals(self) -> RefusalNotes:
+        """The refusals of the guest's pushes and submits, for the thread that runs it."""
+        if self._refusals is None:
+            self._refusals = RefusalNotes(self._arena, self.control)
+        return self._refusals
+
+    def refusal_counts(self) -> Counter[str]:
+        """Count the refusals by the sentences that explain them. Any thread may call it."""
+        notes = self._refusals or RefusalNotes(self._arena, self.control)
+        return notes.counts()
+
     def entry(self, name: str) -> ExportedFunction | None:
         """Return the exported function `name`, or None."""
         entry = self.entries.get(name)
@@ -166,11 +180,12 @@ class Sandbox:
                 kind = FunctionType()
             if kind is None:
                 return None
-            extern = self.exported(name)
+            function = bindings.function_of(self.exported(name))
+            place, _ = function.buffer_info()
             entry = self.entries[name] = ExportedFunction(
                 self.context,
-                ctypes.addressof(extern.of),
-                extern,
+                place,
+                function,
                 name,
                 self._errors,
                 kind.params,
@@ -389,7 +404,7 @@ class Sandbox:
 
     def _granted(self) -> wasmtime.WasiConfig | None:
         """Return what WASI is configured to have, None for a guest without it."""
-        return config(self._wasi) if self.program.linkage.wasi else None
+        return config(self.wasi) if self.program.linkage.wasi else None
 
     def _build(self, granted: wasmtime.WasiConfig | None) -> None:
         """Make the instances, in a new Store."""
@@ -399,7 +414,7 @@ class Sandbox:
         free = 0
         if granted is not None:
             bindings.set_wasi(self.context, granted)
-            free = free_descriptors(program.limits.descriptors, self._wasi)
+            free = free_descriptors(program.limits.descriptors, self.wasi)
         numbers, state = arena.numbers, (control + at.CONTINUATION) >> 3
         numbers[state], numbers[state + 1] = bindings.STRLEN, arena.base + control
         arena.words[(control + at.TURN) >> 2] = TURN_TICKS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 
 from arkml.errors import InvalidSettings, InvalidSpec, NotTrainable
 from arkml.hive.protocol.parts import Part, fields_of, learned_parts
@@ -28,6 +29,10 @@ MOST_CHOICES = 4_096
 _MOST_RUNS = 64  # of which the declarations in their configurations are kept
 
 
+_NO_BEHAVIORS: Behaviors = {}
+_behaviors_in = lru_cache(64)(behaviors_in)  # each guest of a fleet has the same section
+
+
 class DeclaredBranches:
     """
     The branches that a guest declares for its behaviors.
@@ -43,12 +48,12 @@ class DeclaredBranches:
     def __init__(self, section: bytes | None) -> None:
         self.fault: InvalidSpec | None = None
         self.contradiction: str | None = None
-        self.behaviors: Behaviors = {}
+        self.behaviors: Behaviors = _NO_BEHAVIORS
         """The declarations in the section."""
-        self._of_runs: dict[str, BehaviorDeclared] = {}
+        self._of_runs: Behaviors = _NO_BEHAVIORS
         self._section = section
         try:
-            self.behaviors = behaviors_in(section)
+            self.behaviors = _behaviors_in(section)
         except InvalidSpec as error:
             self.fault = error
 
@@ -148,7 +153,8 @@ class DeclaredBranches:
             if features is not None and actions is not None:
                 self.of(name, features, actions, own)
             if own is not None and not self.behaviors and len(self._of_runs) < _MOST_RUNS:
-                self._of_runs[name] = behavior_of(own, f"spec in the configuration of {name!r}")
+                declared = behavior_of(own, f"spec in the configuration of {name!r}")
+                self._of_runs = {**self._of_runs, name: declared}
         except (InvalidSettings, InvalidSpec) as error:
             self.contradiction = self.contradiction or str(error)
 

@@ -16,6 +16,9 @@ HELD_BYTES = 32 << 20
 """Limit on the bytes of all models in use, if the limit on the snapshots is lower."""
 
 
+_UNUSED = 0, 0
+
+
 class SnapshotLeases:
     """
     The snapshots in use by the sessions and brains of one guest.
@@ -24,15 +27,15 @@ class SnapshotLeases:
     Equal bytes count once, since they are one model. Any thread may use it.
     """
 
-    __slots__ = ("_held", "_held_limit", "_limit", "_lock", "_used", "_users")
+    __slots__ = ("_held_limit", "_in_use", "_limit", "_lock", "_used")
 
     def __init__(self, limit: int, *, held_bytes: int = HELD_BYTES) -> None:
         self._limit = limit
         self._held_limit = max(limit, held_bytes)
         self._lock = Lock()
         self._used = 0
-        self._users: dict[bytes, int] = {}
-        self._held: dict[bytes, int] = {}
+        self._in_use: dict[bytes, tuple[int, int]] = {}
+        """Users of each snapshot, and the bytes that its loaded model holds, by its digest."""
 
     @property
     def used(self) -> int:
@@ -42,13 +45,13 @@ class SnapshotLeases:
     @property
     def held(self) -> int:
         """Total bytes that the loaded models in use hold."""
-        return sum(self._held.values())
+        return sum(held for _, held in list(self._in_use.values()))
 
     def take(self, snapshot: bytes) -> Lease:
         """Lease a snapshot. Raises SnapshotTooLarge if too many bytes would be in use."""
         digest, size = hashlib.sha256(snapshot).digest(), len(snapshot)
         with self._lock:
-            users = self._users.get(digest, 0)
+            users, held = self._in_use.get(digest, _UNUSED)
             if not users:
                 if self._used + size > self._limit:
                     raise SnapshotTooLarge(
@@ -56,7 +59,7 @@ class SnapshotLeases:
                         f" the limit is {self._limit} bytes together"
                     )
                 self._used += size
-            self._users[digest] = users + 1
+            self._in_use[digest] = users + 1, held
         return Lease(self, digest, size)
 
     def count(self, digest: bytes, held: int) -> None:
@@ -67,32 +70,33 @@ class SnapshotLeases:
         than 256 MiB), or if the snapshot is not in use.
         """
         with self._lock:
-            if digest not in self._users:
+            users, before = self._in_use.get(digest, _UNUSED)
+            if not users:
                 raise SnapshotTooLarge("the snapshot is not in use any longer")
-            others = sum(size for key, size in self._held.items() if key != digest)
+            others = sum(size for key, (_, size) in self._in_use.items() if key != digest)
             if others + held > self._held_limit:
                 raise SnapshotTooLarge(
                     f"a model that holds {held} bytes while it is loaded beside {others} bytes of"
                     f" other models in use: the limit is {self._held_limit} bytes together"
                 )
-            self._held[digest] = max(held, self._held.get(digest, 0))
+            self._in_use[digest] = users, max(held, before)
 
     def recount(self, digest: bytes, held: int) -> None:
         """Count the bytes of the model that the host uses in the place of the one before."""
         with self._lock:
-            if digest in self._users:
-                self._held[digest] = held
+            users, _ = self._in_use.get(digest, _UNUSED)
+            if users:
+                self._in_use[digest] = users, held
 
     def give_back(self, digest: bytes, size: int) -> None:
         """Count one user less of a snapshot, and forget it with the last."""
         with self._lock:
-            users = self._users[digest] - 1
-            if users:
-                self._users[digest] = users
+            users, held = self._in_use[digest]
+            if users > 1:
+                self._in_use[digest] = users - 1, held
             else:
-                del self._users[digest]
+                del self._in_use[digest]
                 self._used -= size
-                self._held.pop(digest, None)
 
 
 class Lease:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from arkml.limits import Limits
@@ -99,6 +100,8 @@ class Services:
     is the section `arkml.spec` of the guest's module.
     """
 
+    __slots__ = ("_guest", "log", "revision", "sessions")
+
     def __init__(
         self,
         name: str,
@@ -129,8 +132,6 @@ class Services:
         )
         self.log: GuestLog = self._guest.log
         self.revision: Revision = self._guest.revision
-        self.changes: FutureChanges = self._guest.changes
-        self.futures: FutureTable = self._guest.futures
         self.sessions: SessionTable = self._guest.sessions
 
     def handler(self, module: str) -> object:
@@ -141,8 +142,19 @@ class Services:
         """Begin a call of an export with the input `data`, and clear the state of the last call."""
         self._guest.input = data
         self._guest.panic = None
-        self._guest.vectors.clear()
+        if (vectors := self._guest.left_vectors) is not None:
+            vectors.clear()
         self._guest.pending_polls = 0
+
+    @property
+    def changes(self) -> FutureChanges:
+        """Counts the guest's futures that settle."""
+        return self._guest.changes
+
+    @property
+    def futures(self) -> FutureTable:
+        """The guest's live futures."""
+        return self._guest.futures
 
     @property
     def hives(self) -> RunGateway | None:
@@ -157,7 +169,8 @@ class Services:
     @property
     def returned(self) -> bytes | None:
         """The bytes that the current call passed to `return_slice`, or None."""
-        return self._guest.vectors.returned
+        vectors = self._guest.left_vectors
+        return None if vectors is None else vectors.returned
 
     @property
     def panic(self) -> str | None:
@@ -225,21 +238,32 @@ class Services:
         of brains.
         """
         snapshots = self._guest.snapshots
-        return snapshots.used + snapshots.held + self._guest.brain_memory.granted
+        return snapshots.used + snapshots.held + self._guest.brain_bytes
 
     @property
     def vector_bytes(self) -> int:
         """Bytes that count for the return slice and the pending vector."""
-        return self._guest.vectors.granted
+        vectors = self._guest.left_vectors
+        return 0 if vectors is None else vectors.granted
 
     @property
     def requests(self) -> PendingRequests:
-        """The guest's requests to hives, and the bytes that count for them."""
+        """The guest's requests to hives."""
         return self._guest.requests
 
     @property
+    def request_bytes(self) -> int:
+        """Bytes that count for requests to hives that are not done, and results not taken."""
+        return self._guest.request_bytes
+
+    @property
+    def request_lock(self) -> AbstractContextManager[object]:
+        """A lock that keeps `request_bytes` from growing. Only the guest's thread takes it."""
+        return self._guest.request_lock
+
+    @property
     def live_futures(self) -> int:
-        return len(self._guest.futures)
+        return self._guest.live_futures
 
     @property
     def live_handles(self) -> int:
@@ -268,9 +292,11 @@ class Services:
 
     def close(self) -> None:
         """Free every handle. Safe to call twice."""
-        self._guest.futures.clear()
+        if self._guest.live_futures:
+            self._guest.futures.clear()
         destroy_all(self._guest.brains)
-        self._guest.vectors.drop_pending()
+        if (vectors := self._guest.left_vectors) is not None:
+            vectors.drop_pending()
         try:
             self._guest.sessions.close_all()
         finally:

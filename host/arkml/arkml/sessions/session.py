@@ -20,6 +20,7 @@ from arkml.policies.onnx import only_call, takes_masks
 from arkml.policies.policy import Policy
 from arkml.policies.training import masks_of
 from arkml.sessions.guest_run import GuestRun
+from arkml.sessions.leases import Lease
 from arkml.sessions.revision import Revision
 
 log = SafeLogger(__name__)
@@ -88,7 +89,6 @@ class _Opening(TypedDict, total=False):
     num_features: Required[int]
     num_actions: Required[int]
     is_of_guest: bool
-    released: Callable[[], object]
     noting: Callable[[], AbstractContextManager[object]]
 
 
@@ -100,7 +100,6 @@ class Session:
         key: Number that identifies the session to its policy, unique in the host.
         non_finite_actions: Actions of `ark-ml-v5` answers that were sent as zeros.
         is_of_guest: True if the guest brought the policy, and is charged for its runs.
-        released: Called when the session no longer uses its policy.
         masks: Masks of the policy's batch, None for a policy without branches.
         noting: Charges the guest for the work on the metadata that it pushed.
         opened_with: The model that it was opened with and its format, None for other sessions.
@@ -109,11 +108,8 @@ class Session:
     """
 
     __slots__ = (
-        "_act",
-        "_batch",
         "_metadata",
         "_noting",
-        "_released",
         "is_of_guest",
         "key",
         "masks",
@@ -135,7 +131,6 @@ class Session:
         num_features: int,
         num_actions: int,
         is_of_guest: bool = False,
-        released: Callable[[], object] = lambda: None,
         noting: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.is_of_guest: bool = is_of_guest
@@ -148,27 +143,24 @@ class Session:
         self.masks: ChoiceMasks | None = masks_of(policy)
         self._metadata: MetadataLog | None = None  # of the present batch, if it was read already
         self._noting = noting
-        self._batch = queue.batch
-        self._act = policy.act
-        self._released = released
         self.opened_with: tuple[Snapshot, SnapshotFormat] | None = None
         self.widths: Widths = num_features, num_actions
 
     def answer(self) -> Batch:
         """Let the policy fill the actions and values of the rows since the last submit."""
-        batch = self._batch()
+        batch = self.queue.batch()
         if self.masks is not None:
             self.masks.begin(len(batch))
             self.mask(0)
         else:
             self.require_no_masks()
-        self._act(batch)
+        self.policy.act(batch)
         return batch
 
     def mask(self, first: int) -> None:
         """Mask the choices of the pushed rows, which begin at row `first` of the policy's batch."""
         self._metadata = None
-        if self._batch().rows["metadata"].any():
+        if self.queue.batch().rows["metadata"].any():
             with self._noting():
                 self._metadata = self.queue.metadata()
                 if self.masks is not None:
@@ -200,7 +192,6 @@ class Session:
         """Have another policy, of the same widths, answer from the next submit on."""
         self.policy, self.is_of_guest = policy, is_of_guest
         self.masks = masks_of(policy)
-        self._act = policy.act
         self.queue.forget_scratch()
 
     def note(self, metadata: MetadataLog | None = None) -> None:
@@ -216,28 +207,25 @@ class Session:
 
     def only_call(self) -> Call | None:
         """Return the one call that answers the present rows wholly, None if there is more to do."""
-        return None if self.masks is not None else only_call(self.policy, self._batch())
+        return None if self.masks is not None else only_call(self.policy, self.queue.batch())
 
     def close(self) -> None:
         """Free the queue and the policy's state of the agents."""
         try:
             self.queue.close()
         finally:
-            try:
-                self.policy.forget(self.key)
-            finally:
-                self._released()
+            self.policy.forget(self.key)
 
 
 class InferenceSession(Session):
     """
     A session whose policy is a snapshot from the guest, or the host's override of it.
 
-    `demand` is what it takes of either; None for a session whose policy stays. `recount` takes the
-    bytes of another model that the guest is charged for.
+    `demand` is what it takes of either; None for a session whose policy stays. `lease` counts the
+    snapshot among those in use, until the session closes; None without a snapshot.
     """
 
-    __slots__ = ("demand", "recount")
+    __slots__ = ("_lease", "demand")
 
     def __init__(
         self,
@@ -245,12 +233,24 @@ class InferenceSession(Session):
         policy: Policy,
         *,
         demand: SessionDemand | None = None,
-        recount: Callable[[int], object] = lambda _: None,
+        lease: Lease | None = None,
         **opening: Unpack[_Opening],
     ) -> None:
         super().__init__(queue, policy, **opening)
         self.demand: SessionDemand | None = demand
-        self.recount: Callable[[int], object] = recount
+        self._lease = lease
+
+    def recount(self, held: int) -> None:
+        """Count the bytes of another model that the guest is charged for."""
+        if self._lease is not None:
+            self._lease.recount(held)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            if self._lease is not None:
+                self._lease.release()
 
 
 class TrainingSession(Session):

@@ -75,10 +75,9 @@ def open_inference(
             features,
             actions,
             is_of_guest=is_of_guest,
-            released=lease.release,
+            lease=lease,
             # A policy of `Host(policies=...)` stays when the host's is replaced.
             demand=library.demands.open_session(demand) if library is guest.library else None,
-            recount=lease.recount,
         )
         session.widths, session.opened_with = widths, (kept, snapshot_format)
         return session

@@ -12,6 +12,7 @@ from arkml.policies.demands import SessionDemand
 from arkml.policies.policy import Policy
 from arkml.sessions.guest_run import GuestRun
 from arkml.sessions.handles import HandleTable
+from arkml.sessions.leases import Lease
 from arkml.sessions.session import (
     InferenceSession,
     Keys,
@@ -83,9 +84,8 @@ class SessionTable:
         num_actions: int,
         *,
         is_of_guest: bool = False,
-        released: Callable[[], object] = lambda: None,
+        lease: Lease | None = None,
         demand: SessionDemand | None = None,
-        recount: Callable[[int], object] = lambda _: None,
     ) -> InferenceSession:
         """Return a new session, see `InferenceSession`, whose handle the table is given later."""
         queue, key = self._queue(handle, num_features, num_actions, training=False)
@@ -96,10 +96,9 @@ class SessionTable:
             num_features=num_features,
             num_actions=num_actions,
             is_of_guest=is_of_guest,
-            released=released,
             noting=self._noting,
             demand=demand,
-            recount=recount,
+            lease=lease,
         )
 
     def open_training(self, start: TrainingStart) -> int:

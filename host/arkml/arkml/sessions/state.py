@@ -32,13 +32,11 @@ class Charging(Protocol):
     def seconds_left(self) -> float:
         """Seconds that may still be charged in the present call."""
 
-    @property
-    def require_bytes(self) -> Callable[[int], None]:
-        """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
+    def require_bytes(self, size: int) -> None:
+        """Raise GuestMemoryFull if `size` more bytes are over the guest's limit."""
 
-    @property
-    def admit(self) -> Callable[[int], bool]:
-        """Returns False if a result of as many bytes is over the guest's limit. On any thread."""
+    def admit(self, size: int) -> bool:
+        """Return False if a result of `size` bytes is over the guest's limit. On any thread."""
 
     def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
         """Charge the block, which loads a model, if the guest brought it."""
@@ -74,6 +72,9 @@ class FreeWork:
         return nullcontext()
 
 
+_NO_REQUESTS = nullcontext()  # what has made no request has none that grows on another thread
+
+
 class GuestState:
     """
     The state of one guest, as its handlers see it.
@@ -81,8 +82,6 @@ class GuestState:
     Attributes:
         handles: Sessions and futures.
         snapshots: Limits the bytes of models in use.
-        brain_memory: Limits the bytes of the observations and results of brains.
-        vectors: Limits the bytes of vectors that calls leave.
         clock: Returns the time of day in nanoseconds.
         stopwatch: Returns a time in seconds.
         background: Runs a job on this or another thread.
@@ -96,10 +95,10 @@ class GuestState:
     """
 
     __slots__ = (
-        "_brains", "_declared", "_room", "_spec", "account", "as_saved", "background",
-        "brain_memory", "changes", "clock", "futures", "handles", "hives", "input", "keys",
-        "library", "limits", "log", "name", "non_finite_actions", "panic", "pending_polls",
-        "requests", "revision", "sessions", "snapshots", "stopwatch", "vectors", "worker_module",
+        "_brain_memory", "_brains", "_changes", "_declared", "_futures", "_requests", "_room",
+        "_spec", "_vectors", "account", "as_saved", "background", "clock", "handles", "hives",
+        "input", "keys", "library", "limits", "log", "name", "non_finite_actions", "panic",
+        "pending_polls", "revision", "sessions", "snapshots", "stopwatch", "worker_module",
     )  # fmt: skip
 
     def __init__(
@@ -135,17 +134,14 @@ class GuestState:
         )
         self._room = room = HandleRoom(limits.handles)
         self.handles: HandleTable[Any] = HandleTable("handles", limit=room, revision=revision)
+        # Until the guest's first use of each, which most guests never come to:
         self._brains: HandleTable[Any] | None = None
-
-        def require(size: int) -> None:
-            account.require_bytes(size)  # which is given its limit later
-
-        self.brain_memory = BrainMemory(require, most_observations=limits.snapshot_bytes)
-        self.vectors = CallVectors(require)
+        self._brain_memory: BrainMemory | None = None
+        self._vectors: CallVectors | None = None
+        self._changes: FutureChanges | None = None
+        self._futures: FutureTable | None = None
+        self._requests: PendingRequests | None = None
         self.snapshots = SnapshotLeases(SNAPSHOTS_IN_USE * limits.snapshot_bytes)
-        self.changes = FutureChanges()
-        self.requests = PendingRequests(limits.requests, lambda size: account.admit(size))
-        self.futures = FutureTable(self.handles, limit=limits.futures, changes=self.changes)
         self.keys = Keys(number, revision)
         self.sessions = SessionTable(self.keys, self.handles, open_queue, account.noting)
         self._spec = spec
@@ -160,7 +156,7 @@ class GuestState:
     @property
     def brains(self) -> HandleTable[Any]:
         """Objects of ml-inference-v0, which also count toward the limit of `handles`."""
-        if self._brains is None:  # most guests have none
+        if self._brains is None:
             self._brains = HandleTable(
                 "ml-inference handles",
                 limit=self._room,
@@ -168,6 +164,70 @@ class GuestState:
                 revision=self.revision,
             )
         return self._brains
+
+    @property
+    def brain_memory(self) -> BrainMemory:
+        """Limits the bytes of the observations and results of brains."""
+        if self._brain_memory is None:
+            self._brain_memory = BrainMemory(
+                self.account.require_bytes, most_observations=self.limits.snapshot_bytes
+            )
+        return self._brain_memory
+
+    @property
+    def brain_bytes(self) -> int:
+        """The bytes that count for observations and results of brains. Any thread may read it."""
+        return 0 if self._brain_memory is None else self._brain_memory.granted
+
+    @property
+    def vectors(self) -> CallVectors:
+        """Limits the bytes of vectors that calls leave."""
+        if self._vectors is None:
+            self._vectors = CallVectors(self.account.require_bytes)
+        return self._vectors
+
+    @property
+    def left_vectors(self) -> CallVectors | None:
+        """The same for those who only look: None until a call has left a vector."""
+        return self._vectors
+
+    @property
+    def changes(self) -> FutureChanges:
+        """Counts the futures that settle."""
+        if self._changes is None:
+            self._changes = FutureChanges()
+        return self._changes
+
+    @property
+    def futures(self) -> FutureTable:
+        """The live futures."""
+        if self._futures is None:
+            self._futures = FutureTable(
+                self.handles, limit=self.limits.futures, changes=self.changes
+            )
+        return self._futures
+
+    @property
+    def live_futures(self) -> int:
+        """The number of live futures."""
+        return 0 if self._futures is None else len(self._futures)
+
+    @property
+    def requests(self) -> PendingRequests:
+        """Requests to hives. The guest's thread makes this, other threads end requests in it."""
+        if self._requests is None:
+            self._requests = PendingRequests(self.limits.requests, self.account.admit)
+        return self._requests
+
+    @property
+    def request_bytes(self) -> int:
+        """The bytes that count for requests to hives. Any thread may read it."""
+        return 0 if self._requests is None else self._requests.held
+
+    @property
+    def request_lock(self) -> AbstractContextManager[object]:
+        """A lock that keeps `request_bytes` from growing. The guest's thread uses it."""
+        return _NO_REQUESTS if self._requests is None else self._requests.lock
 
     @property
     def declared(self) -> DeclaredBranches:

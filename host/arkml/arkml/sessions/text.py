@@ -156,14 +156,14 @@ class GuestLog:
         self._allowance = None
 
     @property
-    def logger_name(self) -> str:
-        """Name of the logger, which need not exist yet."""
-        return f"arkml.guest.{self._name}"
+    def name(self) -> str:
+        """Name of the logger below `arkml.guest`, which need not exist yet."""
+        return self._name
 
     @property
     def logger(self) -> SafeLogger:
         if self._logger is None:
-            self._logger = SafeLogger(self.logger_name)
+            self._logger = SafeLogger(f"arkml.guest.{self._name}")
         return self._logger
 
     def say(self, level: int, text: str | DisplayText) -> None:

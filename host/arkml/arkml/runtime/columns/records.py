@@ -14,21 +14,21 @@ class RecordPlace:
     """
     The place of one session record, which may move.
 
-    In the arena's words `start` is the index of its first word, and `submits` that of the guest's
-    number of answered submits.
+    `index` is that of its handle. In the arena's words `start` is the index of its first word, and
+    `submits` that of the guest's number of answered submits.
     """
 
-    __slots__ = ("_index", "_table", "start", "submits")
+    __slots__ = ("_table", "index", "start", "submits")
 
     def __init__(self, table: Records, index: int) -> None:
         self._table = table
-        self._index = index
+        self.index = index
         self.submits: int = table.submits
         self.locate()
 
     def locate(self) -> None:
         """Update `start` after the records have moved."""
-        self.start = (self._table.offset + self._index * at.RECORD_SIZE) >> 2
+        self.start = (self._table.offset + self.index * at.RECORD_SIZE) >> 2
 
     def word(self, field: int) -> int:
         """Return the index of the record's field in the arena's words."""
@@ -40,7 +40,7 @@ class RecordPlace:
 
     def release(self) -> None:
         """Give up the record."""
-        self._table.close(self._index)
+        self._table.close(self.index)
 
 
 class Records:

@@ -73,7 +73,8 @@ class Region:
     """
     The queue of one session: a place in a slab, and the record with which the shim finds it.
 
-    `key` identifies the session in its batches. `released` is called when the queue is closed.
+    `key` identifies the session in its batches. `released` is called with the index of the record
+    when the queue is closed.
     `slab` and `number` change when the region moves, for example to make room for more rows.
     """
 
@@ -89,7 +90,7 @@ class Region:
         shape: Shape,
         key: int,
         *,
-        released: Callable[[], object] = lambda: None,
+        released: Callable[[int], object] = lambda _: None,
     ) -> None:
         self._columns = columns
         self._words = columns.arena.words
@@ -330,7 +331,7 @@ class Region:
             self._columns.give(self.slab, self.number)
             record.charge(-self.slab.shape.region_bytes() - size)
         record.release()
-        self._released()
+        self._released(record.index)
 
     def _place(self) -> None:
         slab, record = self.slab, self._record
