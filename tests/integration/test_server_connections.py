@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 from arkml.base.http_server import LimitedServer, listen_at
 from arkml.server.connections import HiveConfig
-from arkml.server.serve_options import ServeOptions
+from arkml.server.serve_options import ServeOptions, ServerLimits
 
 LIMITS = {
     "connections": 60,
@@ -326,22 +326,46 @@ class Told:
         self.left.set()
 
 
-@pytest.mark.parametrize("more", [0, 1, 5])
-async def test_a_stream_ends_with_its_connection_whatever_waits_behind_it(tmp_path, caplog, more):
-    told, listening = Told(), listen_at("127.0.0.1", 0)
-    config = HiveConfig(told, ServeOptions(tmp_path), 0)
+@contextlib.asynccontextmanager
+async def connected(app, options):
+    """A connection to a server of an application."""
+    listening, config = listen_at("127.0.0.1", 0), HiveConfig(app, options, 0)
     config.load()
     server = LimitedServer(config)
     serving = await server.begin(listening)
-    _, writer = await asyncio.open_connection(*listening.getsockname())
-    writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n" * (1 + more))
-    await told.begun.wait()
-    writer.transport.abort()
-
-    await told.left.wait()
+    yield await asyncio.open_connection(*listening.getsockname())
     server.should_exit = True
     await serving
+
+
+@pytest.mark.parametrize("more", [0, 1, 5])
+async def test_a_stream_ends_with_its_connection_whatever_waits_behind_it(tmp_path, caplog, more):
+    told = Told()
+    async with connected(told, ServeOptions(tmp_path)) as (_, writer):
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n" * (1 + more))
+        await told.begun.wait()
+        writer.transport.abort()
+        await told.left.wait()
+
     assert caplog.records == []
+
+
+async def test_requests_that_wait_for_a_slow_server_are_not_late(tmp_path):
+    """Each piece that is parsed ends in the middle of a header."""
+
+    async def answer_slowly(_, __, send):
+        await asyncio.sleep(0.2)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"."})
+
+    options = ServeOptions(tmp_path, limits=ServerLimits(header_seconds=1.0))
+    ask = b"GET / HTTP/1.1\r\nhost: localhost\r\nx-fill: %s\r\n%s\r\n"
+    async with connected(answer_slowly, options) as (reader, writer):
+        writer.write(ask % (b"a" * 900, b"") * 11 + ask % (b"a", b"connection: close\r\n"))
+        answers = await reader.read()
+        writer.close()
+
+    assert answers.count(b"HTTP/1.1 200 OK") == 12
 
 
 def test_a_body_that_breaks_off_is_not_an_error_of_the_hive(service, connect):

@@ -263,8 +263,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._parse()
 
     def on_message_begin(self) -> None:
-        """Note that a header begins."""
+        """Note that a header begins, and with it its time."""
         self._part = _Part.HEADER
+        self._wait_for(None)
         self._outside, self._piece = self._piece, 0
         self._fields = 0
         self._inside = self._announced = 0
@@ -386,9 +387,15 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _watch(self) -> None:
-        """Start the time limit of the next part of a request, unless it runs already."""
+        """
+        Start the time limit of the next part of a request, unless it runs already.
+
+        None runs while bytes wait to be parsed: the client has sent them in time.
+        """
         is_answered = self.cycle is None or self.cycle.response_complete
-        if self._part is _Part.HEADER or self.cycle is None:
+        if self._held:
+            self._wait_for(None)
+        elif self._part is _Part.HEADER or self.cycle is None:
             self._wait_for(_Awaited.HEADER)
         elif not is_answered:
             self._wait_for(None)
