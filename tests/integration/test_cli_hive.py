@@ -80,7 +80,8 @@ def test_runs_are_listed_and_shown_for_people(hive, ask):
     assert trained["run"] in listed.out
     assert re.search(r"status +stopped", shown.out)
     assert re.search(r"hidden +32", shown.out)
-    assert re.search(r"best +(not rated yet|-?\d.* by \w+: version \d)", shown.out)
+    rated = r"-?\d.* by (training|evaluation): version \d"
+    assert re.search(rf"best +(not rated yet|{rated})", shown.out)
     assert re.search(r"updates_per_row +\d\S* of 1 *\n", shown.out)
     assert re.search(r"train/n_updates +\d", metrics.out)
 

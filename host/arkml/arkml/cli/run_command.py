@@ -200,10 +200,9 @@ def _perform(
         runner.subject.snapshot().save(saves)
         sys.stderr.write(f"saved the state to {harmless(str(saves))}\n")
     print_echoes()
-    if not task.function:
-        sys.stderr.write(f"nothing was called; --invoke takes one of {entry_names(module.info)}\n")
     complaints = complaints_of(options.host, runner, options.instances)
     if not task.function:
+        sys.stderr.write(f"nothing was called; --invoke takes one of {entry_names(module.info)}\n")
         complaints += module.info.misfits
     hives = hives_of(host)
     if hives is not None and (refusal := hives.find_refusal()):
