@@ -1,7 +1,6 @@
 """Option values, paced frames and what is made of their times."""
 
 import errno
-from array import array
 
 import pytest
 import typer
@@ -176,11 +175,22 @@ def test_steps_that_are_done_count_even_if_the_next_one_fails():
 
 
 def test_quantiles_are_times_that_were_measured():
-    timings = Timings(array("d", [4.0, 1.0, 3.0, 2.0]))
+    timings = Timings([4.0, 1.0, 3.0, 2.0])
 
     assert timings.quantiles(0.25, 0.5, 0.75, 0.99, 1.0) == [1.0, 2.0, 3.0, 4.0, 4.0]
     assert timings.total == 10.0
-    assert Timings(array("d")).quantiles(0.5) == [0.0]
+    assert Timings().quantiles(0.5) == [0.0]
+
+
+def test_a_run_of_days_keeps_an_even_sample_of_its_durations(monkeypatch):
+    monkeypatch.setattr("arkml.cli.timing._MOST_KEPT", 100)
+    timings = Timings(range(1, 100_001))
+
+    assert len(timings._kept) <= 100
+    assert len(timings) == 100_000
+    assert timings.total == 5_000_050_000
+    assert (timings.shortest, timings.longest) == (1, 100_000)
+    assert timings.quantiles(0.25, 0.5, 0.75) == pytest.approx([25_000, 50_000, 75_000], rel=0.05)
 
 
 def test_units_read_well():

@@ -127,10 +127,10 @@ def _document(
         "frames": len(timings),
         "warmup": warmup,
         "seconds": {
-            "min": min(timings.steps),
+            "min": timings.shortest,
             "median": median,
             "p99": p99,
-            "max": max(timings.steps),
+            "max": timings.longest,
             "spread": (high - low) / 2,
         },
         "frames_per_second": len(timings) / total,

@@ -149,7 +149,7 @@ def _account_rows(account: Usage) -> Iterable[tuple[str, str]]:
 
 def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
     counted, frames = summary.statistics, len(summary.timings)
-    median, p99, longest = summary.timings.quantiles(0.5, 0.99, 1.0)
+    median, p99 = summary.timings.quantiles(0.5, 0.99)
     if summary.instances > 1:
         failed = f", {summary.failed:,} failed" if summary.failed else ""
         yield "guests", f"{summary.instances:,}{failed}"
@@ -159,7 +159,10 @@ def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
     yield "rows", f"{counted.rows:,}" + _share(counted.rows, frames, unit)
     if counted.rows:
         yield "actions a second", f"{summary.actions_per_second:,.0f}"
-    yield f"{unit} time", times(median, p99, longest) if frames > 1 else duration(longest)
+    yield (
+        f"{unit} time",
+        (times(median, p99, summary.timings.longest) if frames > 1 else duration(median)),
+    )
     if summary.late is not None:
         yield "late frames", f"{summary.late:,} at {summary.fps:g} frames a second"
     elif summary.is_of_frames:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,24 +13,49 @@ if TYPE_CHECKING:
 
 _clock = time.perf_counter
 
+# Durations of steps that are kept for quantiles: 8 MiB.
+_MOST_KEPT = 1 << 20
 
-@dataclass(frozen=True, slots=True)
+
 class Timings:
-    """Durations of steps, in seconds and in their order."""
+    """
+    Durations of steps, in seconds.
 
-    steps: array[float]
+    Of a run of many steps an even sample is kept, each second, fourth, eighth one and so on, so
+    that a run of days takes no more memory than one of hours. Their number, sum, shortest and
+    longest are of all steps.
+    """
+
+    __slots__ = ("_count", "_every", "_kept", "longest", "shortest", "total")
+
+    def __init__(self, seconds: Iterable[float] = ()) -> None:
+        self.total = 0.0
+        self.shortest = math.inf
+        self.longest = 0.0
+        self._count = 0
+        self._every = 1
+        self._kept = array("d")
+        for duration in seconds:
+            self.add(duration)
 
     def __len__(self) -> int:
-        return len(self.steps)
+        return self._count
 
-    @property
-    def total(self) -> float:
-        """Sum of the durations."""
-        return math.fsum(self.steps)
+    def add(self, seconds: float) -> None:
+        """Take the duration of one more step."""
+        if self._count % self._every == 0:
+            self._kept.append(seconds)
+            if len(self._kept) == _MOST_KEPT:
+                self._kept = self._kept[::2]
+                self._every *= 2
+        self._count += 1
+        self.total += seconds
+        self.shortest = min(self.shortest, seconds)
+        self.longest = max(self.longest, seconds)
 
     def quantiles(self, *shares: float) -> list[float]:
         """Return quantiles of the durations, such as 0.5 and 0.99; zeros without steps."""
-        ordered = sorted(self.steps)
+        ordered = sorted(self._kept)
         if not ordered:
             return [0.0 for _ in shares]
         last = len(ordered) - 1
@@ -42,7 +66,7 @@ class Steps:
     """A repeated step; `timings` holds the finished steps, even after one has raised."""
 
     def __init__(self, step: Callable[[], None]) -> None:
-        self.timings = Timings(array("d"))
+        self.timings = Timings()
         self._step = step
 
     def run(
@@ -53,13 +77,13 @@ class Steps:
         after: Callable[[int], None] | None = None,
     ) -> None:
         """Run `count` steps, and call `after` with the number of finished ones."""
-        step, seconds = self._step, self.timings.steps
+        step, add = self._step, self.timings.add
         if pacer is not None:
             pacer.begin()
         for done in range(1, count + 1):
             started = _clock()
             step()
-            seconds.append(_clock() - started)
+            add(_clock() - started)
             if pacer is not None:
                 pacer.wait()
             if after is not None:
