@@ -1013,7 +1013,7 @@ with Host() as host:
     gc.collect()
     if {is_frozen}:
         gc.freeze()
-    frozen, looks = gc.get_freeze_count(), []
+    frozen, looks = gc.get_freeze_count() if {is_frozen} else 0, []
     gc.callbacks.append(lambda phase, info: looks.append(info["generation"]))
     fleet = host.fleet(ACTOR, 200)
     young = len(gc.get_objects(0)) + len(gc.get_objects(1))
