@@ -14,9 +14,16 @@ from tests.integration.command_line import ENVIRONMENT, FRAMES, GUESTS, LOOP, RO
 import arkml
 import arkml.testing
 from arkml.abi.codes import EpisodeState
-from arkml.errors import InvalidArguments, Unavailable
+from arkml.errors import InvalidArguments, Unavailable, UsageError
 from arkml.sessions.session import InferenceSession, Origin, TrainingSession
-from arkml.testing import ConstantPolicy, MemoryQueue, RecordingPolicies, RecordingSink
+from arkml.testing import (
+    ConstantPolicy,
+    MemoryQueue,
+    Proxy,
+    RecordingPolicies,
+    RecordingSink,
+    proxy_text,
+)
 from arkml.testing.guest_thread import WorkThread
 
 APPLET = GUESTS / "c_applet.wasm"
@@ -292,3 +299,31 @@ def test_the_fakes_refuse_what_makes_no_sense():
         RecordingPolicies().load_network(b"", 0)
 
     assert len(queue.batch()) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [-1, -(1 << 63), 1 << 64, True, 8.0, np.int32(-4), np.bool_(True), None, "8"], ids=repr
+)
+def test_the_fakes_refuse_numbers_that_no_session_has(wrong):
+    queue = MemoryQueue(1, 1)
+    text = f" is {re.escape(repr(wrong))}: it takes a whole number from 0 to"
+    for name, take in {
+        "num_features": lambda: MemoryQueue(wrong, 1),
+        "num_actions": lambda: MemoryQueue(1, wrong),
+        "key": lambda: MemoryQueue(1, 1, key=wrong),
+        "agent": lambda: queue.push(wrong, [0.5]),
+    }.items():
+        with pytest.raises(InvalidArguments, match=f"^{name}{text}"):
+            take()
+    with pytest.raises(InvalidArguments, match=f"^num_features{text}"):
+        ConstantPolicy(wrong, 1)
+    with pytest.raises(InvalidArguments, match=f"^num_actions{text}"):
+        ConstantPolicy(1, wrong)
+    for take in (lambda: proxy_text(pages=wrong), lambda: Proxy(None, pages=wrong)):
+        with pytest.raises(UsageError, match=f"^pages is {re.escape(repr(wrong))}: "):
+            take()
+    if wrong is not None:
+        with pytest.raises(InvalidArguments, match=f"^num_features{text}"):
+            RecordingPolicies(num_features=wrong)
+
+    assert len(queue) == 0

@@ -9,28 +9,42 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState, SnapshotFormat
 from arkml.base.sealed import Sealed
-from arkml.base.short_reprs import short_repr
+from arkml.base.short_reprs import cut_repr, short_repr
 from arkml.base.terminal import listed
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, Unavailable, UsageError
 from arkml.host import Source, read_source
+from arkml.limits import whole_number
 from arkml.policies.demands import BranchesOf, PartsOf
 from arkml.policies.library import PolicyLibrary, no_branches, no_parts
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
+from arkml.policies.vetting import MAX_FEATURES
 from arkml.runtime.compiled_module import to_binary
 from arkml.runtime.module.description import describe
 from arkml.runtime.module.imports import may_be_of_a_game
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.sessions.session import Origin, Ready
+
+_MOST_U64 = (1 << 64) - 1
+
+
+def _whole(name: str, value: SupportsIndex, most: int = MAX_FEATURES) -> int:
+    """Return a number as an int. Raises InvalidArguments unless it is whole, from 0 to `most`."""
+    number = whole_number(value)
+    if number is None or not 0 <= number <= most:
+        raise InvalidArguments(
+            f"{name} is {cut_repr(value)}: it takes a whole number from 0 to {most}"
+        )
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +111,8 @@ class ConstantPolicy(Sealed):
         batches: List that gets the submits; None makes a new list.
 
     Raises:
-        InvalidArguments: There are more or fewer `actions` than `num_actions`.
+        InvalidArguments: There are more or fewer `actions` than `num_actions`, or a number is no
+            whole number from 0 to 1,048,576.
 
     Example:
         policy = ConstantPolicy(2, 1, actions=0.5)
@@ -116,16 +131,16 @@ class ConstantPolicy(Sealed):
         value: float = 0.0,
         batches: list[RecordedBatch] | None = None,
     ) -> None:
-        self.num_features = num_features
-        self.num_actions = num_actions
+        self.num_features = _whole("num_features", num_features)
+        self.num_actions = _whole("num_actions", num_actions)
         self.batches: list[RecordedBatch] = [] if batches is None else batches
         self.forgotten: list[int] = []
         self.failure: BaseException | None = None
         self._value = value
         constants = np.asarray(actions, np.float32)
-        if constants.shape not in ((), (num_actions,)):
-            raise InvalidArguments(f"{constants.size} actions for a session of {num_actions}")
-        self._actions: Floats = np.broadcast_to(constants, (num_actions,))
+        if constants.shape not in ((), (self.num_actions,)):
+            raise InvalidArguments(f"{constants.size} actions for a session of {self.num_actions}")
+        self._actions: Floats = np.broadcast_to(constants, (self.num_actions,))
 
     def act(self, batch: Batch) -> None:
         """Record a batch and fill its actions and values. Raises `failure`."""
@@ -236,7 +251,10 @@ class RecordingPolicies(Sealed, PolicyLibrary):
         self.failure: Exception | None = None
         self._constants = actions
         self._value = value
-        self._shape = num_features, num_actions
+        self._shape = (
+            None if num_features is None else _whole("num_features", num_features),
+            None if num_actions is None else _whole("num_actions", num_actions),
+        )
 
     def load(
         self,
@@ -331,13 +349,17 @@ class MemoryQueue(Sealed):
         num_actions: Number of actions of a row.
         key: Key of the session.
 
+    Raises:
+        InvalidArguments: A number of features or actions is no whole number from 0 to 1,048,576,
+            or the key none of 64 bits, unsigned.
+
     """
 
     def __init__(self, num_features: int, num_actions: int, *, key: int = 0) -> None:
-        self.num_features = num_features
-        self.num_actions = num_actions
+        self.num_features = _whole("num_features", num_features)
+        self.num_actions = _whole("num_actions", num_actions)
         self.is_open: bool = True
-        self._key: npt.NDArray[np.uint64] = np.array(key, np.uint64)
+        self._key: npt.NDArray[np.uint64] = np.array(_whole("key", key, _MOST_U64), np.uint64)
         self._rows: list[tuple[int, int, float, float, int, int, int]] = []
         self._features: list[Floats] = []
         self._given: list[Floats] = []
@@ -361,7 +383,7 @@ class MemoryQueue(Sealed):
         Add a row.
 
         Args:
-            agent: Id of the agent.
+            agent: Id of the agent, 64 bits, unsigned.
             features: Numbers, [num_features].
             state: State of the episode.
             reward: Reward of the row.
@@ -369,19 +391,21 @@ class MemoryQueue(Sealed):
             metadata: Name and value of each item.
 
         Raises:
-            InvalidArguments: There are too many or too few features or actions.
+            InvalidArguments: There are too many or too few features or actions, or the id is no
+                whole number of 64 bits.
 
         Example:
             queue = MemoryQueue(2, 1)
             queue.push(7, [0.1, 0.2], reward=1.0, metadata=[("success", 1.0)])
 
         """
+        number = _whole("agent", agent, _MOST_U64)
         if len(features) != self.num_features:
             raise InvalidArguments(f"expected {self.num_features} features, got {len(features)}")
         if len(actions) not in (0, self.num_actions):
             raise InvalidArguments(f"expected {self.num_actions} actions, got {len(actions)}")
         row = len(self._rows)
-        self._rows.append((agent, state, reward, 0.0, len(actions), len(metadata), 1))
+        self._rows.append((number, state, reward, 0.0, len(actions), len(metadata), 1))
         self._features.append(np.array(features, np.float32))
         given = np.zeros(self.num_actions, np.float32)
         given[: len(actions)] = actions

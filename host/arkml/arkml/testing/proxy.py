@@ -12,20 +12,26 @@ from arkml.abi.schema import Api
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
-from arkml.limits import whole_number
+from arkml.limits import require_whole, whole_number
 
 PAGE = 1 << 16
 UNTOUCHED = b"?"
 _ALIGNMENT = 8
+_MOST_PAGES = 65_536
 
 
 def proxy_text(apis: Sequence[Api] = APIS, *, pages: int = 1) -> str:
     """
     Return the proxy guest as wasm text: it exports each function of `apis` as `MODULE.SYMBOL`.
 
-    It has a memory of `pages` pages that may grow, exported as `memory`.
+    It has a memory of `pages` pages that may grow, exported as `memory`. Raises UsageError for what
+    is not a whole number of pages from 1 to 65,536.
     """
-    return wat.proxy(apis, pages=pages)
+    return wat.proxy(apis, pages=_pages(pages))
+
+
+def _pages(pages: int) -> int:
+    return require_whole("pages", pages, _MOST_PAGES)
 
 
 class Callee(Protocol):
@@ -47,6 +53,10 @@ class Proxy(Sealed):
         guest: A guest made of `proxy_text`.
         pages: Pages of its memory, as given to `proxy_text`.
 
+    Raises:
+        UsageError: That is not a whole number from 1 to 65,536.
+        InvalidArguments: The memory has less.
+
     Example:
         with host.load(proxy_text().encode()) as guest:
             proxy = Proxy(guest)
@@ -56,7 +66,7 @@ class Proxy(Sealed):
 
     def __init__(self, guest: Callee, *, pages: int = 1) -> None:
         self.guest = guest
-        self._end = pages * PAGE
+        self._end = _pages(pages) * PAGE
         self._next = _ALIGNMENT  # zero would look like a null pointer
         guest.write_memory(0, UNTOUCHED * self._end)
 
@@ -106,4 +116,5 @@ class Proxy(Sealed):
 
     def is_untouched(self, pointer: int, size: int) -> bool:
         """Return whether none of the bytes has been written."""
-        return self.read(pointer, size) == UNTOUCHED * size
+        data = self.read(pointer, size)
+        return data == UNTOUCHED * len(data)

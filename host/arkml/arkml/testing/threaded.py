@@ -15,7 +15,7 @@ from arkml.guests.counts import Statistics
 from arkml.guests.guest import Guest
 from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Policies, Source, loader_of, read_source
-from arkml.limits import RUN_SECONDS, Backend, Budget, Limits, Threads
+from arkml.limits import RUN_SECONDS, Backend, Budget, Limits, Threads, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
@@ -54,8 +54,8 @@ class ThreadedGuest(Sealed, Closing):
         self._run(self.guest.initialize)
 
     def update(self, frames: int = 1, *, budget: Budget = RUN_SECONDS) -> None:
-        """Run frames of an applet."""
-        for _ in range(frames):
+        """Run frames of an applet. Raises UsageError for what is not a whole number from 1."""
+        for _ in range(require_whole("frames", frames)):
             self._run(partial(self.guest.update, budget=budget))
 
     def run_cmdlet(self, arguments: str = "", *, budget: Budget = RUN_SECONDS) -> bytes:

@@ -20,7 +20,7 @@ class IncomingMessage(Sealed):
 
     def __init__(self, buffer: bytes | bytearray, offset: int = 0) -> None:
         self.buffer = buffer
-        if not isinstance(offset, int) or offset < 0:
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
             raise UsageError(f"offset is {cut_repr(offset)}: it takes a number of bytes, from 0")
         self.offset: int = offset
 
