@@ -1,7 +1,8 @@
-"""Connections to the ports of gRPC that stay silent: each server closes them by itself."""
+"""What connections to the ports of gRPC may do: be silent for a while, and make so many calls."""
 
 import asyncio
 import socket
+import struct
 
 import pytest
 from tests.trials_sdk_parts import SETTINGS
@@ -26,6 +27,18 @@ async def end_of_silence(port):
 async def test_a_silent_connection_to_a_server_of_trials_is_closed():
     async with Server() as server:
         await end_of_silence((await server.listen("127.0.0.1", 0))[0])
+
+
+async def test_a_connection_to_a_server_of_trials_may_make_so_many_calls_at_once():
+    async with Server() as server:
+        port, *_ = await server.listen("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5))
+        head = await reader.readexactly(9)
+        settings = await reader.readexactly(int.from_bytes(head[:3]))
+        writer.close()
+
+    assert dict(struct.iter_unpack(">HI", settings))[3] == 10_000  # SETTINGS_MAX_CONCURRENT_STREAMS
 
 
 async def test_a_silent_connection_to_a_context_is_closed():

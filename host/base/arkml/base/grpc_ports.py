@@ -22,11 +22,20 @@ Milliseconds after which a connection without a call, or not yet HTTP/2, is clos
 gRPC's own limits are longer.
 """
 
+STREAMS = 10_000
+"""
+Calls that a connection may have at once; the client keeps more of them until others end.
+
+Without a limit gRPC takes calls that are reset at once as fast as they come: those of all other
+clients are then cancelled, and memory grows by what waits.
+"""
+
 
 def port_options() -> list[tuple[str, int]]:
     """Return the options of a server that strangers may connect to."""
     return [
         *METADATA_OPTIONS,
+        ("grpc.max_concurrent_streams", STREAMS),
         ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         ("grpc.max_connection_idle_ms", IDLE_MS),
