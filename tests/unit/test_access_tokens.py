@@ -107,7 +107,8 @@ ENTRY = {"id": "1", "name": "a", "role": "act", "sha256": "0" * 64, "created_at"
             for wrong in (
                 {"role": "root"}, {"role": None}, {"sha256": "0" * 63}, {"sha256": 5}, {"id": ""},
                 {"name": 1}, {"created_at": -1}, {"expires_at": 1.5}, {"expires_at": True},
-                {"more": 1}, {"expires_at": 1 << 70},
+                {"more": 1}, {"expires_at": 1 << 70}, {"name": "a\n"}, {"name": "a\x1b[2J"},
+                {"name": ""}, {"id": "\x9b2J"},
             )
         ),
         json.dumps({"version": 1, "tokens": [ENTRY, ENTRY]}),

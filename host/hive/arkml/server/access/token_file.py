@@ -66,9 +66,7 @@ class TokenEntry:
         entry = cls(**{**values, "role": AccessRole(str(values.get("role")))})
         times = (entry.created_at, entry.expires_at)
         if not (
-            isinstance(entry.id, str)
-            and entry.id
-            and isinstance(entry.name, str)
+            all(_NAME.fullmatch(one) for one in (entry.id, entry.name))
             and _SHA256.fullmatch(entry.sha256)
             and all(type(one) is int and 0 <= one < _LATEST for one in times)
         ):
