@@ -22,6 +22,7 @@ from tests.waiting import eventually
 from arkml.errors import HiveRefused
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.runs import RunRequest, Status
+from arkml.server import hive_service
 from arkml.server.access.callers import AccessRole
 from arkml.server.access.token_file import TokenFile
 
@@ -266,6 +267,24 @@ def test_a_one_time_token_opens_one_session(tmp_path):
     assert (first.json()["role"], seen.status_code) == ("admin", 200)
     assert second.status_code == 401
     assert [f"chmod 700 {tmp_path}" in line for line in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("mode", "who"),
+    [
+        (0o700, None),
+        (0o750, None),
+        (0o755, "every user of this machine (mode 0755), who can read rows"),
+        (0o777, "every user of this machine (mode 0777), who can change rows"),
+        (0o770, "its group (mode 0770), who can change rows"),
+    ],
+)
+def test_a_directory_that_others_may_use_is_said(tmp_path, caplog, mode, who):
+    tmp_path.chmod(mode)
+
+    hive_service._warn_if_open(tmp_path)
+
+    assert [who in one for one in caplog.messages] == ([] if who is None else [True])
 
 
 def test_a_stream_of_an_open_hive_ends_when_its_first_token_is_made(tmp_path):

@@ -199,14 +199,17 @@ async def _open_hive(options: ServeOptions, address: str) -> Hive:
 
 
 def _warn_if_open(data: Path) -> None:
-    """Log a warning if every user of this machine can read the data of a hive."""
+    """Log a warning if other users can read the data of a hive, or a group can change it."""
     mode = data.stat().st_mode & 0o777 if data.is_dir() else 0
-    if mode & 0o007:
+    if mode & 0o027:
         _log.warning(
-            "the data directory %s is open to every user of this machine (mode %04o), who can read"
-            " rows, policies and configurations: chmod 700 %s",
+            "the data directory %s is open to %s (mode %04o), who can %s: chmod 700 %s",
             data,
+            "every user of this machine" if mode & 0o007 else "its group",
             mode,
+            "change rows and policies, and make themselves tokens"
+            if mode & 0o022
+            else "read rows, policies and configurations",
             data,
         )
 
