@@ -78,15 +78,18 @@ class Fixed:
 
 def declaring(**behaviors):
     """Return the guest with a section that declares these behaviors: features and actions."""
-    spec = json.dumps({
-        "behaviors": {
-            name: {
-                "observations": [{"shape": [features]}],
-                "actions": {"continuous": actions},
-            }
-            for name, (features, actions) in behaviors.items()
+    return with_spec({
+        name: {
+            "observations": [{"shape": [features]}],
+            "actions": {"continuous": actions},
         }
-    }).encode()  # fmt: skip
+        for name, (features, actions) in behaviors.items()
+    })  # fmt: skip
+
+
+def with_spec(behaviors):
+    """Return the guest with a section that declares `behaviors` as they are."""
+    spec = json.dumps({"behaviors": behaviors}).encode()
     binary = bytes(wasmtime.wat2wasm(GUEST.decode() if isinstance(GUEST, bytes) else GUEST))
     name = b"arkml.spec"
     content = bytes([len(name)]) + name + spec
@@ -193,3 +196,12 @@ def test_a_file_that_cannot_act_is_refused_when_the_host_is_made():
 def test_a_missing_file_is_named():
     with pytest.raises(UsageError, match=re.escape("nothing.onnx cannot be read")):
         Host(policies={"goblin": "nothing.onnx"})
+
+
+def test_a_refused_policy_comes_with_what_is_wrong_with_the_declaration(caplog):
+    with Host(policy="fixtures/guests/policies/pointmass.onnx") as host:
+        guest = host.load(with_spec({"*": {"actions": {"branches": [5]}}}))
+
+        assert guest.call("open", 7, 1, 8) == REFUSED
+    assert "unknown field `branches`" in caplog.text
+    assert "the policy that overrides the guest's: the model" in caplog.text

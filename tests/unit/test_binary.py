@@ -140,6 +140,7 @@ def test_an_empty_module_has_nothing():
         (b"", "is not WebAssembly"),
         (b"\0as", "is not WebAssembly"),
         (b"\x7fELF\1\1\1\0", "is not WebAssembly"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "begins with b'version https://git-lfs"),
         (b"\n (module)", "is WebAssembly text"),
         (b";; hello\n(module)", "is WebAssembly text"),
         (b"\0asm\x0d\0\1\0", "is a component"),

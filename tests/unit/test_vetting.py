@@ -276,6 +276,13 @@ def test_work_is_bounded_before_a_run():
         )
 
 
+def test_what_is_no_model_is_refused_by_its_beginning():
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:f645da\nsize 1886682\n"
+
+    with pytest.raises(ModelRejected, match=r"begins with b'version https://git-lfs.github.com/"):
+        vet(pointer, LIMITS)
+
+
 def test_a_model_larger_than_a_snapshot_is_refused():
     with pytest.raises(SnapshotTooLarge, match="larger than 10"):
         vet(PERCEPTRON.SerializeToString(), Limits(snapshot_bytes=10))

@@ -161,7 +161,9 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int
             case 5:
                 at += 4
             case other:
-                raise ModelRejected(f"not an ONNX model: protobuf wire type {other}")
+                raise ModelRejected(
+                    f"not an ONNX model: it begins with {data[:42]!r} (protobuf wire type {other})"
+                )
         if at > end:
             raise ModelRejected("not an ONNX model, or cut off")
         yield key >> 3, key & 7, start, at

@@ -43,15 +43,15 @@ def open_inference(
     library.prepare()
     note_container(guest, library, snapshot, snapshot_format)
     with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
+        declared = guest.declared
+        if declared.fault is not None:  # told first: a policy may be refused for what is missing
+            text = f"{declared.fault}: it declares no parts and no branches for inference"
+            notice(log, logging.WARNING, text)
         is_of_guest = library.takes_snapshots
         with guest.account.vetting(is_of_guest=is_of_guest):
-            declared = guest.declared
             policy = library.load(
                 snapshot, snapshot_format, *widths, declared.of_rows, declared.parts_of
             )
-        if declared.fault is not None:
-            text = f"{declared.fault}: it declares no parts and no branches for inference"
-            notice(log, logging.WARNING, text)
         lease.count(session_bytes(policy))
         guest.account.require_bytes(0)  # the model is among the leases
         num_features, num_actions = widths

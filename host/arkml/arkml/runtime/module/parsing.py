@@ -69,7 +69,7 @@ def _check_header(data: bytes) -> None:
     if not data.startswith(HEADER[:4]):
         if data.lstrip().startswith((b"(", b";;")):
             raise ModuleRejected("the module is WebAssembly text, not a binary")
-        raise ModuleRejected(f"the module is not WebAssembly: it starts with {data[:4]!r}")
+        raise ModuleRejected(f"the module is not WebAssembly: it begins with {data[:42]!r}")
     if data[6:8] == _COMPONENT_LAYER:
         raise ModuleRejected(COMPONENT)
     raise ModuleRejected(f"the module has the version {data[4:8]!r}, not 1")
