@@ -1,7 +1,7 @@
 """
 The names and signatures of Cogment's published Python SDK, as a golden file.
 
-    .venv-cogment/bin/python tests/cogment/signatures.py fixtures/cogment/python_sdk.json
+    .venv-cogment/bin/python tests/cogment/signatures.py tests/cogment/python_sdk.json
 
 It is run by the Python that has the published package, and needs nothing else.
 """

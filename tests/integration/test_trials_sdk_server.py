@@ -546,6 +546,20 @@ async def test_a_port_in_use_is_named():
     assert first.served_port == 0
 
 
+async def test_a_context_whose_serving_was_cancelled_closes():
+    async with Context("me", SETTINGS) as context:
+        context.register_actor(events_of, "any", ["player"])
+        serving = asyncio.create_task(context.serve_all_registered())
+        await asyncio.sleep(0)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{context.served_port}") as channel:
+            await channel.channel_ready()
+        serving.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert context.served_port == 0
+
+
 async def test_a_served_context_says_its_versions_and_its_load():
     async with Context("me", SETTINGS) as context:
         context.register_actor(events_of, "any", ["player"])

@@ -54,7 +54,8 @@ class ServedImplementations:
         """Serve until cancelled or stopped."""
         await self._server.start()
         try:
-            await self._server.wait_for_termination()
+            # gRPC takes a cancelled wait for its own end: each later stop would be cancelled, too.
+            await asyncio.shield(self._server.wait_for_termination())
         finally:
             await self.stop()
 
