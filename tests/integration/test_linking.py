@@ -55,6 +55,12 @@ def test_a_module_for_the_wasi_of_before_its_first_version_is_told_what_to_do(ho
     )
 
 
+@pytest.mark.parametrize("name", ["emscripten_resize_heap", "invoke_vii", "__cxa_throw"])
+def test_what_emscripten_has_in_javascript_is_told_how_to_build_without(host, name):
+    with pytest.raises(LinkError, match="build with -sSTANDALONE_WASM, and without -fexceptions"):
+        host.load(module(imports=(imported("env", name, ""),)))
+
+
 def test_nothing_is_compiled_or_run_before_linking(host):
     guest = module(
         "(func $begin unreachable) (start $begin)", imports=(imported("env", "gone", ""),)

@@ -134,6 +134,7 @@ def refused(name: str, message: str) -> ModuleRejected:
     if "legacy_exceptions" in message:
         reason = (
             "it has exceptions of the old kind: build it with the new ones (clang and emcc:"
-            " -fwasm-exceptions -mllvm -wasm-use-legacy-eh=false), or without (-fno-exceptions)"
+            " -fwasm-exceptions -mllvm -wasm-use-legacy-eh=false), translate it"
+            " (wasm-opt --translate-to-exnref), or build it without (-fno-exceptions)"
         )
     return ModuleRejected(f"{name} is not a module that this host can run: {reason}")

@@ -18,6 +18,7 @@ from arkml.runtime.module.wasm_types import FunctionType, MemoryType
 WASI_MODULE = "wasi_snapshot_preview1"
 UNAVAILABLE_API = 2
 _EARLY_WASI = "wasi_unstable"  # before the first version; some of its structures differ
+_EMSCRIPTEN = ("emscripten_", "invoke_", "__cxa_")  # what the JavaScript beside its modules has
 RESERVED = ("ark-", "arkml", "wasi")
 """Beginnings of the names of modules whose functions are the host's own."""
 NUMBERS = ("i32", "i64", "f32", "f64")
@@ -212,4 +213,9 @@ def _message(name: str, missing: list[Missing]) -> str:
         hint = f"\n  a game gives functions of its own: {way}, --imports"
     if any(m.module == _EARLY_WASI for m in missing):
         hint += f"\n  {_EARLY_WASI} is of 2019: build the module by a compiler for {WASI_MODULE}"
+    if any(m.module == "env" and m.name.startswith(_EMSCRIPTEN) for m in missing):
+        hint += (
+            "\n  Emscripten's JavaScript has such functions: build with -sSTANDALONE_WASM, and"
+            " without -fexceptions"
+        )
     return f"{name} needs {count} that this host does not have:" + "".join(lines) + hint
