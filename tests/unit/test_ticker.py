@@ -75,6 +75,19 @@ def test_it_starts_again_with_the_next_user():
     assert ticked
 
 
+def test_users_that_come_and_go_leave_nothing():
+    ticker = Ticker(Engine())
+    for user in range(5):
+        ticker.users.add(user)
+        ticker.wake()
+        eventually(ticker._ticks)
+        ticker.close(user)
+    with ticker._lock:
+        left = ticker._waking.qsize()
+
+    assert left <= 1  # of the last one, which may leave after the end of the thread
+
+
 def test_it_does_not_start_without_a_user():
     ticker = Ticker(Engine())
     ticker.wake()

@@ -96,11 +96,15 @@ class Ticker:
                 self.parked = False
                 return False
             self._ticking = None
+            self._forget_waking()  # else hosts that come and go leave theirs
             return True
 
-    def _park(self) -> None:
+    def _forget_waking(self) -> None:
         while not self._waking.empty():
             self._waking.get()
+
+    def _park(self) -> None:
+        self._forget_waking()
         self.parked = True
         if self.running or not self.users:  # changed before it could be seen that this is parked
             self.parked = False
