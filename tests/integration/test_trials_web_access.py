@@ -18,6 +18,8 @@ from tests.integration.trials_web import (
 from tests.integration.web_certificate import CERTIFICATE
 from websockets.exceptions import InvalidStatus
 
+from arkml.base import http_server
+from arkml.base.files import open_file
 from arkml.trials.core.error import TrialError
 from arkml.trials.server.server import Server
 from arkml.trials.server.web.port import WebPort
@@ -350,6 +352,23 @@ async def test_a_pipe_in_the_place_of_a_certificate_is_not_waited_for(tmp_path, 
         port = WebPort(server, WebOptions(**files | {option: tmp_path / "pipe"}))
         with pytest.raises(TrialError, match="it is not a plain file"):
             await port.open()
+
+
+async def test_a_certificate_that_is_exchanged_for_a_pipe_is_the_one_that_was_opened(
+    tmp_path, monkeypatch
+):
+    def exchanged(path):
+        file = open_file(path)
+        path.unlink()
+        os.mkfifo(path)
+        return file
+
+    monkeypatch.setattr(http_server, "open_file", exchanged)
+    files = {name: tmp_path / f"{name}.pem" for name in ("tls_cert", "tls_key")}
+    for path in files.values():
+        path.write_text(CERTIFICATE)
+    async with serving(**files) as web:
+        assert web.port.endpoint().startswith("https://")
 
 
 async def test_a_port_in_use_is_named():

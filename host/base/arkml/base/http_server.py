@@ -101,9 +101,13 @@ class LimitedConfig(uvicorn.Config, ABC):
 
     def load(self) -> None:
         """Read the certificate. Raises OSError if it cannot be used, which errors of TLS are."""
-        for path in self._tls:
-            open_file(path).close()  # OpenSSL would wait for a pipe, and for no signal
-        super().load()
+        with contextlib.ExitStack() as opened:
+            # OpenSSL takes names only: it gets those of open files, since it would wait for a pipe
+            # that has come in the place of one, and for no signal.
+            files = [opened.enter_context(open_file(path)) for path in self._tls]
+            names = [f"/dev/fd/{file.fileno()}" for file in files]
+            self.ssl_certfile, self.ssl_keyfile = (*names, None, None)[:2]
+            super().load()
         if self.ssl is not None:
             self.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
 
