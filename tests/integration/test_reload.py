@@ -328,6 +328,23 @@ def test_failed_guests_of_a_fleet_stay_failed(host):
     assert fleet.call("sum").values == [2, None, 2]
 
 
+def test_a_fleet_in_which_nobody_lives_has_the_new_module_too(host):
+    fleet = host.fleet(counting(1), 2)
+    fleet.guests[0].close()
+    fleet.guests[1].close()
+    with pytest.raises(ModuleRejected):
+        fleet.reload(b"nothing")
+    fleet.reload(counting(10))
+    fleet.replace(fleet.guests[0])
+    fleet.update()
+    assert fleet.call("sum").values == [10, None]
+
+    for guest in tuple(fleet.guests):
+        fleet.remove(guest)
+    with pytest.raises(UsageError, match="has no guests to reload: let one join first"):
+        fleet.reload(counting(1))
+
+
 def test_a_compiled_module_is_taken_as_it_is(host):
     guest = host.load(counting(1))
     compiled = host.compile(counting(2))

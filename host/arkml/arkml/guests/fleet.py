@@ -457,13 +457,15 @@ class Fleet(Sealed, Unique, Closing):
                 or written; nothing has changed.
             GuestError: The new module failed in a guest; all guests go on with the one before.
             GuestBusy: The fleet is in a call.
-            UsageError: The fleet is closed, or an environment's.
+            UsageError: The fleet is closed, has no guests, or is an environment's.
 
         """
         self._require_open()
+        if not self.guests:
+            raise UsageError(f"{self.name}: the fleet has no guests to reload: let one join first")
         living = [guest for guest in self.guests if _is_whole(guest)]
         ways: set[Reloaded] = set()
-        module = living[0].compile_for_reload(source) if living else self._module
+        module = (living or self.guests)[0].compile_for_reload(source)
         for guest in living:
             guest.compile_for_reload(module)  # raises what refuses it, before any changes
         FleetMemory(module).require(self._memory)
