@@ -131,8 +131,8 @@ class ConstantPolicy(Sealed):
         value: float = 0.0,
         batches: list[RecordedBatch] | None = None,
     ) -> None:
-        self.num_features = _whole("num_features", num_features)
-        self.num_actions = _whole("num_actions", num_actions)
+        self.num_features: int = _whole("num_features", num_features)
+        self.num_actions: int = _whole("num_actions", num_actions)
         self.batches: list[RecordedBatch] = [] if batches is None else batches
         self.forgotten: list[int] = []
         self.failure: BaseException | None = None
@@ -356,8 +356,8 @@ class MemoryQueue(Sealed):
     """
 
     def __init__(self, num_features: int, num_actions: int, *, key: int = 0) -> None:
-        self.num_features = _whole("num_features", num_features)
-        self.num_actions = _whole("num_actions", num_actions)
+        self.num_features: int = _whole("num_features", num_features)
+        self.num_actions: int = _whole("num_actions", num_actions)
         self.is_open: bool = True
         self._key: npt.NDArray[np.uint64] = np.array(_whole("key", key, _MOST_U64), np.uint64)
         self._rows: list[tuple[int, int, float, float, int, int, int]] = []
