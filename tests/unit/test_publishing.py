@@ -136,8 +136,22 @@ def test_the_guest_is_published_as_it_is(tmp_path):
 
 
 def test_a_guest_without_agents_is_refused(tmp_path):
-    with pytest.raises(InvalidArguments, match="did not act in 600 frames"):
+    with pytest.raises(InvalidArguments, match=r"did not act in 600 frames .*--configure-numbers"):
         published(tmp_path, GUESTS / "cpp_command.wasm")
+
+
+def test_a_guest_that_trains_is_shown_as_it_is_configured(tmp_path):
+    two_teams = (3, 1, 2, 0, 0)
+    site = published(tmp_path, GUESTS / "c_walkers.wasm", scoring(2, 1), configure=two_teams)
+
+    shown = [one["observations"][0]["shape"] for one in document_in(site)["behaviors"]]
+    assert shown == [[2], [3]]
+
+
+def test_a_configuration_that_a_guest_refuses_is_told(tmp_path, caplog):
+    published(tmp_path, GUESTS / "c_walkers.wasm", scoring(2, 1), configure=(99, 1, 1, 0, 0))
+
+    assert "c_walkers.wasm: configure answered 5 to (99, 1, 1, 0, 0)" in caplog.text
 
 
 def test_the_card_has_what_hubs_read_and_what_people_ask(tmp_path):

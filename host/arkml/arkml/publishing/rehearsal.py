@@ -9,15 +9,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from arkml.base.loggers import SafeLogger
+from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidArguments, LinkError, NotFound
+from arkml.guests.fleet import Fleet
+from arkml.guests.guest import Guest
 from arkml.hive.protocol.replay_messages import ReplayDocument
 from arkml.host import Host
 from arkml.limits import Limits
 from arkml.replays.documents import document_of
+from arkml.runs.evaluation_guests import play_episodes
+from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.sessions.declarations import SpecLike
 from arkml.training.evaluation import evaluate
+from arkml.training.evaluations import make_evaluating
 from arkml.training.results import EvaluationResult
+from arkml.training.tasks import compile_module, find_task
+
+log = SafeLogger(__name__)
 
 FRAMES = 600
 """Frames that are played to learn what the guest observes, and for the picture."""
@@ -78,10 +88,10 @@ def rehearsed(cast: Cast, *, trains: bool, may_train: bool) -> Rehearsal:
                 return Rehearsal(shown, answers_trainings)
     finally:
         logger.removeHandler(heard)
+    waits = "" if cast.numbers else ", or the guest waits for `configure` (--configure-numbers)"
     raise InvalidArguments(
         f"the agents of {cast.name} did not act in {FRAMES} frames"
-        f" ({heard.first or 'it says no reason'}): the policy does not fit the guest, or the guest"
-        " waits for `configure`"
+        f" ({heard.first or 'it says no reason'}): the policy does not fit the guest{waits}"
     )
 
 
@@ -99,11 +109,7 @@ class _Heard(logging.Handler):
 def _shown(cast: Cast, *, trains: bool) -> ReplayDocument:
     with tempfile.TemporaryDirectory() as scratch:
         trace = Path(scratch, "play.trace")
-        if trains:
-            with suppress(NotFound):  # no episode has ended: the frames are recorded all the same
-                _evaluated(cast, 1, frames=FRAMES, trace=trace)
-        else:
-            _played(cast, trace)
+        _played(cast, trace, trains=trains)
         return document_of(trace, cast.data, spec=cast.spec)
 
 
@@ -115,12 +121,22 @@ def scored(cast: Cast, episodes: int) -> EvaluationResult | None:
     evaluation does not grant. Raises the errors of the guest.
     """
     with suppress(NotFound, LinkError):
-        return _evaluated(cast, episodes)
+        return evaluate(
+            cast.data,
+            cast.policy,
+            outputs=cast.outputs,
+            behavior=cast.behavior,
+            episodes=episodes,
+            deterministic=cast.deterministic,
+            seed=cast.seed,
+            limits=cast.limits,
+            wasi=True,
+        )
     return None
 
 
-def _played(cast: Cast, trace: Path) -> None:
-    """Play and record frames."""
+def _played(cast: Cast, trace: Path, *, trains: bool) -> None:
+    """Play and record frames; with `trains` until an episode has ended."""
     with Host(
         policy=cast.policy,
         outputs=cast.outputs,
@@ -130,27 +146,32 @@ def _played(cast: Cast, trace: Path) -> None:
         wasi=QUIET_GRANT,
         trace=trace,
     ) as host:
-        guest = host.load(cast.data, name=cast.name)
-        guest.initialize()
-        if cast.numbers:
-            guest.call("configure", *cast.numbers)
+        compiled = compile_module(host, cast.data, cast.name)
+        if trains:
+            _trained(cast, host, compiled)
+            return
+        guest = host.load(compiled)
+        _configure(cast, guest)
         for _ in range(FRAMES):
             guest.update()
 
 
-def _evaluated(
-    cast: Cast, episodes: int, *, frames: int | None = None, trace: Path | None = None
-) -> EvaluationResult:
-    return evaluate(
-        cast.data,
-        cast.policy,
-        outputs=cast.outputs,
-        behavior=cast.behavior,
-        episodes=episodes,
-        frames=frames,
-        deterministic=cast.deterministic,
-        seed=cast.seed,
-        limits=cast.limits,
-        wasi=True,
-        trace=trace,
+def _trained(cast: Cast, host: Host, compiled: CompiledModule) -> None:
+    """Play an episode with the policy in place of the trainings that the guest starts."""
+    task = find_task(compiled, None)
+    runner, gateway = make_evaluating(
+        host, compiled, task, task.budget(), behavior=cast.behavior, seed=cast.seed
     )
+
+    def begin() -> None:
+        runner.initialize()
+        _configure(cast, runner.subject)
+
+    played = play_episodes(gateway, runner.step, 1, FRAMES, begin=begin)
+    if gateway.failure is not None and not played.returns:
+        raise gateway.failure
+
+
+def _configure(cast: Cast, guest: Guest | Fleet) -> None:
+    if cast.numbers and (code := guest.call("configure", *cast.numbers)):
+        log.warning("%s: configure answered %s to %s", cast.name, code, cut_repr(cast.numbers))
