@@ -205,3 +205,13 @@ def test_a_refused_policy_comes_with_what_is_wrong_with_the_declaration(caplog):
         assert guest.call("open", 7, 1, 8) == REFUSED
     assert "unknown field `branches`" in caplog.text
     assert "the policy that overrides the guest's: the model" in caplog.text
+
+
+def test_a_session_that_no_declaration_fits_is_told(caplog):
+    with Host(policies={(2, 1): answering(1), (5, 2): answering(2)}) as host:
+        guest = host.load(declaring(goblin=(5, 2)))
+
+        answers(guest, 5, 2)
+        assert "arkml.spec" not in caplog.text
+        answers(guest, 2, 1, at=16)
+    assert "arkml.spec for 'goblin' fits no rows of 2 features and 1 actions" in caplog.text

@@ -171,6 +171,20 @@ class DeclaredBranches:
             ]
         return [name for name in fitting(every, num_features, num_actions) if name != ANY]
 
+    def unread(self, num_features: int | None, num_actions: int | None) -> str:
+        """Return why the section says nothing of an inference session of these widths, or ""."""
+        if self.fault is not None:
+            return str(self.fault)
+        if not self.behaviors or num_features is None:
+            return ""
+        if fitting(self.behaviors, num_features, num_actions):
+            return ""
+        actions = "any" if num_actions is None else num_actions
+        return (
+            f"{SECTION} for {listed(self.behaviors)} fits no rows of {num_features} features and"
+            f" {actions} actions"
+        )
+
     def of_rows(
         self, num_features: int, num_actions: int | None, choices: int | None
     ) -> tuple[int, ...]:

@@ -44,8 +44,8 @@ def open_inference(
     note_container(guest, library, snapshot, snapshot_format)
     with log_refusals(guest), guest.snapshots.take(snapshot) as lease:
         declared = guest.declared
-        if declared.fault is not None:  # told first: a policy may be refused for what is missing
-            text = f"{declared.fault}: it declares no parts and no branches for inference"
+        if unread := declared.unread(*widths):  # first: a policy may be refused for what is missing
+            text = f"{unread}: it declares no parts and no branches for inference"
             notice(log, logging.WARNING, text)
         is_of_guest = library.takes_snapshots
         with guest.account.vetting(is_of_guest=is_of_guest):
