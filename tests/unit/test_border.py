@@ -198,6 +198,18 @@ def test_outputs_that_are_not_used_are_not_computed_and_do_not_fix_the_batch():
     assert file.load(None).block == 1
 
 
+def test_an_output_that_is_a_weight_is_a_row():
+    model = onnx.ModelProto.FromString(perceptron(1))
+    model.graph.initializer.append(build.weight("log_std", WEIGHTS[:2, 0]))
+    model.graph.output.append(typed("log_std", TensorProto.FLOAT, 2))
+    policy = loaded(model.SerializeToString())
+
+    assert [(port.name, port.shape) for port in policy.outputs] == [
+        ("actions", (2,)),
+        ("log_std", (2,)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "type_", "atol"),
     [(TensorProto.FLOAT16, np.float16, 2e-2), (TensorProto.DOUBLE, np.float64, 1e-6)],

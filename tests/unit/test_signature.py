@@ -409,6 +409,26 @@ def test_of_actions_that_differ_in_numbers_alone_none_acts(names):
     assert "--policy-output NAME" in refusal(ports, 6)
 
 
+def test_a_step_of_time_that_a_guest_does_not_push_is_named_with_the_way_out():
+    inputs = [OBS, Port("time_step", (1,))]
+    with pytest.raises(InvalidArguments) as caught:
+        signature(inputs, [Port("actions", (3,))])
+
+    text = str(caught.value)
+    assert "of which the host feeds none but" in text
+    assert "time_step: 1. The guest has them among its features" in text
+    assert "recurrent state" not in text
+
+
+@pytest.mark.parametrize("name", ["action", "head_action"])
+def test_a_head_that_alone_is_as_wide_as_the_actions_does_not_act(name):
+    heads = [Port(f"{name}{number}", (width,)) for number, width in enumerate((3, 3, 2))]
+    text = f"3 outputs that could be the 2 actions ({name}0: 3, {name}1: 3, {name}2: 2)"
+
+    assert text in refusal(heads, 2)
+    assert signature([OBS], heads[2:], 8, 2).acting == (heads[2],)
+
+
 CHOICES = Port("discrete_actions", (2,), "int64")
 LIKELIEST = Port("deterministic_discrete_actions", (2,), "int64")
 SCALAR = Port("24", (1,))

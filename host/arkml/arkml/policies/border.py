@@ -291,6 +291,10 @@ def _rename(model: onnx.ModelProto, name: str, new: str, *, of_outputs: bool) ->
             for place, each in enumerate(node.output):
                 if each == name:
                     node.output[place] = new
+    if of_outputs:
+        for weight in model.graph.initializer:  # which an output may be, without a node
+            if weight.name == name:
+                weight.name = new
 
 
 class _Names:
@@ -323,9 +327,6 @@ def with_actions(data: bytes, name: str) -> bytes:
             for port in (*model.graph.input, *model.graph.output, *model.graph.value_info):
                 if port.name == old:
                     port.name = new
-            for weight in model.graph.initializer:
-                if weight.name == old:
-                    weight.name = new
     return model.SerializeToString()
 
 

@@ -165,7 +165,11 @@ def _misfit(roles: Roles, given: int) -> str:
         f"the model takes {roles.num_features} features ({listed(roles.observations)}),"
         f" {given} are given"
     )
-    others = [p for p in roles.observations if is_flag(p.name) or is_figure(p.name)]
+    others = [
+        port
+        for port in roles.observations
+        if is_flag(port.name) or is_figure(port.name) or port.meaning is Meaning.ASIDE
+    ]
     if len(roles.observations) - len(others) > 1:
         text += "; an input of recurrent state has the name and shape of an output, as h_in, h_out"
     if others and roles.num_features > given:
@@ -349,6 +353,8 @@ class _Outputs:
                     f"the output {listed(among)} of the model may be choices, or a score for each"
                     f" branch, and its name does not tell: {WAY_OUT}"
                 )
+            if len(among) == 1 and len(heads := self._numbered_as(among[0])) > 1:
+                raise InvalidArguments(self._ambiguous(heads))
             if len(among) == 1 and not self._is_doubtful(among[0]):
                 return among[0]
             if among:
@@ -377,6 +383,13 @@ class _Outputs:
         wanted = self._wanted
         is_each = bool(wanted.branches) and port.width == len(wanted.branches) == wanted.num_actions
         return is_each and not port.is_whole and port.meaning is not Meaning.ACTIONS
+
+    def _numbered_as(self, port: Port) -> list[Port]:
+        """Return the outputs for actions whose names differ from this one's in numbers alone."""
+        if port.meaning not in (Meaning.ACTIONS, Meaning.PERHAPS):
+            return []
+        name = unnumbered(port.name)
+        return [one for one in self._unexplained() if unnumbered(one.name) == name]
 
     def _is_doubtful(self, port: Port) -> bool:
         """Return True if a nameless output of width 1 may be the value beside the actions."""
