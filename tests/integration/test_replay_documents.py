@@ -112,6 +112,7 @@ def test_a_declaration_that_is_given_comes_first_and_one_that_cannot_be_read_is_
         ({"x": PLANE, "y": {"observations": [{"shape": [2]}]}}, "'x', 'y'"),
         ({"x": {**PLANE, "positions": [0, 2]}}, "positions"),
         ({"x": {"hidden": 1}}, "hidden"),
+        ({"x": {"observations": [{"shape": [3]}]}}, "declares 'x' with other widths"),
     ],
 )
 def test_a_declaration_that_does_not_tell_names_nothing_and_a_note_says_so(

@@ -187,10 +187,12 @@ class RowMeanings:
         return shown, count * columns.weight
 
     def _behavior(self, num_features: int, num_actions: int) -> ShownBehavior:
+        unfit = []
         for where, source in self._sources:
             fit = fitting(source, num_features, num_actions)
             declared = list(fit.values())
             if not declared:
+                unfit += [f"{where} declares {listed(source)}"] if source else []
                 continue
             if any(one != declared[0] for one in declared):
                 self.notes.append(
@@ -205,6 +207,11 @@ class RowMeanings:
                 return _declared(name, declared[0], num_features, num_actions, where)
             except InvalidSpec as error:
                 self.notes.append(f"observations have no names: {error}")
+        if unfit:
+            self.notes.append(
+                f"rows of {num_features} features and {num_actions} actions have no names:"
+                f" {unfit[0]} with other widths"
+            )
         part = ShownPart("obs_0", [num_features], [None], [None])
         return ShownBehavior("", [part], [None] * num_actions, [None] * num_actions, [], [])
 
