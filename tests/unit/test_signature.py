@@ -420,7 +420,7 @@ def test_a_step_of_time_that_a_guest_does_not_push_is_named_with_the_way_out():
     assert "recurrent state" not in text
 
 
-@pytest.mark.parametrize("name", ["action", "head_action"])
+@pytest.mark.parametrize("name", ["action", "head_action", "logits_"])
 def test_a_head_that_alone_is_as_wide_as_the_actions_does_not_act(name):
     heads = [Port(f"{name}{number}", (width,)) for number, width in enumerate((3, 3, 2))]
     text = f"3 outputs that could be the 2 actions ({name}0: 3, {name}1: 3, {name}2: 2)"

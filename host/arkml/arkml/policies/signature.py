@@ -385,8 +385,8 @@ class _Outputs:
         return is_each and not port.is_whole and port.meaning is not Meaning.ACTIONS
 
     def _numbered_as(self, port: Port) -> list[Port]:
-        """Return the outputs for actions whose names differ from this one's in numbers alone."""
-        if port.meaning not in (Meaning.ACTIONS, Meaning.PERHAPS):
+        """Return the outputs for actions or scores whose names differ in numbers alone."""
+        if port.meaning is Meaning.UNKNOWN:  # exporters number the names that they make
             return []
         name = unnumbered(port.name)
         return [one for one in self._unexplained() if unnumbered(one.name) == name]
