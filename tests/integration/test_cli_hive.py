@@ -145,6 +145,14 @@ def test_a_guest_that_was_to_train_at_a_hive_that_is_not_there_is_told_of_at_its
     assert "error: c_reach.wasm has trained nothing: no hive answers at 127.0.0.1:9" in played.err
 
 
+def test_a_guest_that_was_to_train_without_the_token_is_told_of_at_its_end(hive):
+    address, _ = hive
+    played = arkml("run", REACH, "--frames", "1", "--hive", address, ARKML_HIVE_TOKEN="wrong")
+
+    assert played.status == 1
+    assert "has trained nothing: the token of the hive is missing or wrong" in played.err
+
+
 def test_a_hive_for_others_insists_on_a_token(tmp_path):
     refused = arkml("hive", "serve", "--host", "0.0.0.0", "--data", tmp_path)
 

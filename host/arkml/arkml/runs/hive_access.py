@@ -428,8 +428,9 @@ class HiveAccess(Closing):
         """
         Return a sentence on why no guest has had a session of a policy that learns.
 
-        It is empty if one has, or if none was refused and the hive that is named answers, which is
-        asked where a guest has, and has had no answer yet. Blocks for some seconds at most.
+        It is empty if one has, or if none was refused and the hive that is named lists its runs: it
+        is asked once more, since the answer to a guest may be on its way. Blocks for some seconds
+        at most.
         """
         if self.is_training:
             return ""
@@ -437,10 +438,8 @@ class HiveAccess(Closing):
             return str(self.failure)
         if self.grant.is_embedded or not self._clients:
             return ""
-        client = self.client()
         try:
-            if not client.has_answered:
-                client.health().result()
+            self.client().runs().result()  # unlike `health`, it takes the token
         except HiveError as error:
             return str(error)
         return ""
