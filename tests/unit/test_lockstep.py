@@ -12,7 +12,7 @@ from arkml.runtime.account import Account, counted_seconds
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.engine import Engine
-from arkml.runtime.exported_function import ResultRoom
+from arkml.runtime.exported_function import ResultRoom, calls_of
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.sandbox import Sandbox
 from arkml.runtime.shim import control_block as at
@@ -72,7 +72,7 @@ def places(guests):
 
 
 def loops(guests):
-    return {guest.place: guest.loop("frame").ready() for guest in guests}
+    return calls_of([guest.loop_function("frame") for guest in guests])
 
 
 def frames(guest):
@@ -120,7 +120,7 @@ def test_a_guest_that_is_refused_in_a_round_leaves_its_place_and_its_column_memo
 def test_calls_end_with_results_side_by_side(make):
     guests = make(3)
     together, chosen = guests[0].lockstep, places(guests)
-    room = ResultRoom([guest.entry("sum") for guest in guests])
+    room = ResultRoom(guests[0].entry("sum"), [guest.function("sum") for guest in guests])
     room.set_arguments((3, 4), None, 3)
     together.allow(None)
     together.begin_calls(chosen, room.calls)

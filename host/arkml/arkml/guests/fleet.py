@@ -117,6 +117,7 @@ class Fleet(Sealed, Unique, Closing):
             Batcher(engine.arena, shared.columns, shared.lockstep),
             FleetShares(self._limits.frames_over_share),
             set(),
+            {},
         )
         self._lost = shared.call_guard.lost
         self._number(enumerate(guests))
@@ -813,6 +814,7 @@ class Fleet(Sealed, Unique, Closing):
             if len(calls) > 64:
                 calls.clear()
             if not calls:  # a change of the members may have been cut off before it numbered them
+                self._parts.guests.clear()
                 self._number(enumerate(members.guests))
             guests = [calls_of(guest) for guest in chosen]
             call = calls[wanted] = FleetCall(

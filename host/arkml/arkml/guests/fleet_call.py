@@ -20,7 +20,7 @@ from arkml.guests.trace_recorder import TracedFiber, TracedLoop
 from arkml.runtime.account import LONG
 from arkml.runtime.call_guard import CallGuard
 from arkml.runtime.deadline import SHORT
-from arkml.runtime.exported_function import Number, Numbers, RawCall, ResultRoom
+from arkml.runtime.exported_function import Calls, Number, Numbers, ResultRoom, calls_of
 from arkml.runtime.fiber import Pause
 from arkml.runtime.game_functions import BoundFunction
 from arkml.runtime.lockstep import Lockstep
@@ -61,6 +61,8 @@ class FleetParts(NamedTuple):
     shares: FleetShares
     told: set[CallLoop]
     """Closed guests that a call has reported already."""
+    guests: dict[int, CallLoop]
+    """Those that take part in calls, by place."""
 
 
 class FleetCall:
@@ -83,18 +85,18 @@ class FleetCall:
         is_frame: bool = False,
     ) -> None:
         """Take the guests that can be called. Raises EntryPointMissing."""
-        self._call_guard, self._lockstep, self._batcher, self._shares, self._told = parts
+        self._call_guard, self._lockstep, self._batcher, self._shares, self._told, guests = parts
         self._count = len(chosen)
         self._function = function
         self._refused: dict[int, GuestError] = {}  # of guests that failed before, by index
         self._closed: dict[int, tuple[CallLoop, GuestError]] = {}  # that no call has told of
         self._failed: dict[int, GuestError] = {}
         self._held: dict[int, float] = {}  # seconds for which guests held all up, by place
-        self._guests: dict[int, CallLoop] = {}
-        self._order: dict[int, int] = {}
+        self._guests = guests
         self._limits: tuple[float | None, float | None] = (None, None)
         self._round_began = math.inf
         self._counted = 0.0  # seconds of guests and policies when the round began
+        indices: list[int] = []
         for index, guest in enumerate(chosen):
             if refusal := guest.instance.refusal():
                 if not guest.instance.is_closed:
@@ -102,15 +104,19 @@ class FleetCall:
                 elif guest not in self._told:
                     self._closed[index] = guest, refusal
             else:
-                self._guests[guest.place] = guest
-                self._order[guest.place] = index
-        self._places = tuple(self._guests)
-        self._everyone = tuple(self._guests.values())
-        self._traced = [guest for guest in self._everyone if isinstance(guest, TracedLoop)]
+                guests[guest.place] = guest
+                indices.append(index)
+        self._everyone = tuple(chosen[index] for index in indices)
+        self._places = tuple(guest.place for guest in self._everyone)
+        self._traced = [
+            (index, guest)
+            for index, guest in zip(indices, self._everyone, strict=True)
+            if isinstance(guest, TracedLoop)
+        ]
         self._functions = self._everyone[0].instance.module.game if self._everyone else ()
         self._is_frame = is_frame
         self._loops = _loops(self._everyone, function) if is_frame else None
-        self._rows = None if len(self._guests) == self._count else np.array([*self._order.values()])
+        self._rows = None if len(indices) == self._count else np.array(indices)
         self._begun, self._left = self._lockstep.begun, self._lockstep.left
         self._is_plain = False  # the last frame was not in the loops
         self._room: ResultRoom | None = None
@@ -146,8 +152,7 @@ class FleetCall:
         elif self._loops is not None:  # a resume costs less than a call of the C API (decision 15)
             lockstep.begin_frames(places, self._loops)
         self._begun, self._left = lockstep.begun, lockstep.left
-        for traced in self._traced:
-            index = self._order[traced.place]
+        for index, traced in self._traced:
             traced.began(self._function, [_number_at(each, index) for each in arguments])
         try:
             self._serve(places)
@@ -160,7 +165,7 @@ class FleetCall:
         for place in lockstep.noted(places):
             if (guest := self._guests[place]).instance.failure is None:
                 guest.instance.news.tell()
-        for traced in self._traced:
+        for _, traced in self._traced:
             if traced.place not in self._failed:
                 traced.returned()
         self._shares.frame += 1
@@ -175,8 +180,8 @@ class FleetCall:
             return FleetResult(values)
         by_index: list[Any] = [None] * self._count
         failures = self._refused | self._newly_closed()
-        for place, value in zip(self._places, values, strict=True):
-            index = self._order[place]
+        indices = range(self._count) if self._rows is None else self._rows.tolist()
+        for index, place, value in zip(indices, self._places, values, strict=True):
             if (error := self._failed.get(place)) is None:
                 by_index[index] = value
             else:
@@ -200,7 +205,8 @@ class FleetCall:
         return self._room
 
     def _room_for_results(self) -> ResultRoom:
-        return ResultRoom([guest.instance.entry(self._function) for guest in self._everyone])
+        first = self._everyone[0].instance.entry(self._function)
+        return ResultRoom(first, [one.instance.function(self._function) for one in self._everyone])
 
     def _newly_closed(self) -> dict[int, GuestError]:
         """Return the errors of closed guests, by index, that no call has reported before."""
@@ -346,7 +352,7 @@ class FleetCall:
             error = raised
         else:
             lockstep.answer(index, columns)
-            for traced in self._traced:
+            for _, traced in self._traced:
                 if traced.place in places and isinstance(traced.fiber, TracedFiber):
                     traced.fiber.game_answered()
         took = _clock() - began
@@ -499,12 +505,11 @@ def _number_at(argument: Numbers, index: int) -> Number:
     return number
 
 
-def _loops(guests: Sequence[CallLoop], function: str) -> dict[int, RawCall] | None:
-    """Return the guests' frame loops by place, or None for a function with arguments or results."""
-    loops: dict[int, RawCall] = {}
-    for guest in guests:
-        loop = guest.instance.loop(function)
-        if loop is None:
-            return None
-        loops[guest.place] = loop.ready()
-    return loops
+def _loops(guests: Sequence[CallLoop], function: str) -> Calls | None:
+    """
+    Return the calls of the guests' frame loops, [n, 8].
+
+    None for a function with arguments or results.
+    """
+    loops = [guest.instance.sandbox.loop_function(function) for guest in guests]
+    return None if None in loops else calls_of([loop for loop in loops if loop is not None])

@@ -44,7 +44,7 @@ from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.compiler_imports import CompilerImports
 from arkml.runtime.engine import Engine
-from arkml.runtime.exported_function import ExportedFunction
+from arkml.runtime.exported_function import ExportedFunction, RawFunction
 from arkml.runtime.fiber import Fiber
 from arkml.runtime.interrupts import GUARD
 from arkml.runtime.linker import Handlers
@@ -291,13 +291,21 @@ class Instance(Unique):
 
     def entry(self, function: str) -> ExportedFunction:
         """Return the exported function; raises EntryPointMissing."""
-        entry = self._sandbox.entry(function)
-        if entry is None:
-            exported = listed(self.module.functions)
-            raise EntryPointMissing(
-                f"{self.name} exports no function {cut_repr(function)}; it exports {exported}"
-            )
+        if (entry := self._sandbox.entry(function)) is None:
+            raise self._misses(function)
         return entry
+
+    def function(self, function: str) -> RawFunction:
+        """Return the same for a call of a fleet, which keeps it."""
+        if (raw := self._sandbox.function(function)) is None:
+            raise self._misses(function)
+        return raw
+
+    def _misses(self, function: str) -> EntryPointMissing:
+        exported = listed(self.module.functions)
+        return EntryPointMissing(
+            f"{self.name} exports no function {cut_repr(function)}; it exports {exported}"
+        )
 
     def loop(self, function: str) -> ExportedFunction | None:
         """Return the shim's loop of frames over the export; None if that is not `() -> ()`."""

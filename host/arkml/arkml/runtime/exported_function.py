@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import operator
 import struct
+from array import array
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,11 +43,41 @@ RawCall: TypeAlias = tuple[
 """Arguments of `bindings.call_async`."""
 CALL_WORDS = 8
 """Numbers of a RawCall."""
-_ARGUMENTS = 2  # the index, in a RawCall, of the address of the arguments
+_CONTEXT, _PLACE, _ARGUMENTS, _ARGUMENT_COUNT, _RESULTS, _RESULT_COUNT, _TRAP, _ERROR = range(
+    CALL_WORDS
+)
 
 _Words = ctypes.c_uint64 * CALL_WORDS
 _nothing = (ctypes.c_uint8 * bindings.VALUE_SIZE)()
 _NO_VALUES: bindings.Address = ctypes.addressof(_nothing)
+
+
+class RawFunction(NamedTuple):
+    """
+    A function of one instance, for calls of many.
+
+    Attributes:
+        context: The context of its Store.
+        place: The address of its wasmtime_func_t.
+        errors: The address of two words for the trap and the error of its call.
+        owner: What the wasmtime_func_t lies in.
+
+    """
+
+    context: bindings.Address
+    place: bindings.Address
+    errors: bindings.Address
+    owner: Any
+
+
+def calls_of(functions: Sequence[RawFunction]) -> Calls:
+    """Return calls of functions without arguments and results, uint64, [n, 8]."""
+    calls: Calls = np.full((len(functions), CALL_WORDS), _NO_VALUES, np.uint64)
+    calls[:, _ARGUMENT_COUNT] = calls[:, _RESULT_COUNT] = 0
+    for index, field in enumerate((_CONTEXT, _PLACE, _TRAP)):
+        calls[:, field] = [function[index] for function in functions]
+    calls[:, _ERROR] = calls[:, _TRAP] + 8
+    return calls
 
 
 class ExportedFunction:
@@ -54,22 +85,18 @@ class ExportedFunction:
     An exported function of one instance, with room for its arguments and results.
 
     The room is made for the first call, and reused for every other one, as a guest is in one call
-    at a time; calls of a fleet have a `ResultRoom`. `errors` is the address of two words for the
-    trap and the error of its call. `place` is the address of its wasmtime_func_t, in `owner`.
+    at a time; calls of a fleet have a `ResultRoom`.
     """
 
     __slots__ = (
-        "_arguments", "_decode_only", "_errors", "_owner", "_place", "_results", "_words",
-        "address", "context", "name", "params", "raw", "results",
+        "_arguments", "_decode_only", "_function", "_results", "_words", "address", "name",
+        "params", "raw", "results",
     )  # fmt: skip
 
     def __init__(
         self,
-        context: bindings.Address,
-        place: bindings.Address,
-        owner: Any,
+        function: RawFunction,
         name: str,
-        errors: bindings.Address,
         params: Sequence[str] = (),
         results: Sequence[str] = (),
     ) -> None:
@@ -80,10 +107,7 @@ class ExportedFunction:
         self.name = name
         self.params = tuple(params)
         self.results = tuple(results)
-        self._place = place
-        self._owner = owner
-        self.context = context
-        self._errors = errors
+        self._function = function
         self._arguments: Any = None
         self._results: Any = None
         self._decode_only = _DECODE[results[0]] if len(results) == 1 else None
@@ -98,7 +122,17 @@ class ExportedFunction:
         if self.raw is None:
             self._arguments = _values(self.params)
             self._results = _values(self.results)
-            self.raw = self._call(_address(self._arguments), _address(self._results))
+            context, place, errors, _ = self._function
+            self.raw = (
+                context,
+                place,
+                self.arguments,
+                len(self.params),
+                _address(self._results),
+                len(self.results),
+                errors,
+                errors + 8,
+            )
         return self.raw
 
     def placed(self) -> bindings.Address:
@@ -108,10 +142,10 @@ class ExportedFunction:
             self.address = ctypes.addressof(self._words)
         return self.address
 
-    def sharing(self, first: ExportedFunction, results: bindings.Address) -> RawCall:
-        """Return these arguments with those of the function `first`, and results at an address."""
-        first.ready()
-        return self._call(_address(first._arguments), results)
+    @property
+    def arguments(self) -> bindings.Address:
+        """The address of the arguments, once it is `ready`."""
+        return _address(self._arguments)
 
     def require_count(self, count: int) -> None:
         """Raise UsageError unless the function takes `count` arguments."""
@@ -120,18 +154,6 @@ class ExportedFunction:
                 f"{self.name} takes {len(self.params)} arguments ({' '.join(self.params)}),"
                 f" {count} given"
             )
-
-    def _call(self, arguments: bindings.Address, results: bindings.Address) -> RawCall:
-        return (
-            self.context,
-            self._place,
-            arguments,
-            len(self.params),
-            results,
-            len(self.results),
-            self._errors,
-            self._errors + 8,
-        )
 
     def set_arguments(self, arguments: Sequence[Number]) -> None:
         """Store the arguments, or raise UsageError."""
@@ -162,21 +184,27 @@ class ResultRoom:
     """
     Room for the results of one exported function of many guests, side by side.
 
-    The guests share the arguments of the first, until one of them is an array: then each has its
-    own, side by side as well.
+    `functions` are that of each guest, and `first` is that of the first one: the guests share its
+    arguments, until one of them is an array. Then each has its own, side by side as well.
     """
 
-    def __init__(self, entries: Sequence[ExportedFunction]) -> None:
-        self._first = entries[0]
-        self._kinds = entries[0].results
-        self._count = len(entries)
+    def __init__(self, first: ExportedFunction, functions: Sequence[RawFunction]) -> None:
+        self._first = first
+        self._kinds = first.results
+        self._count = len(functions)
         self._size = bindings.VALUE_SIZE * max(1, len(self._kinds))
         self._room = (ctypes.c_uint8 * (self._size * self._count))()
-        room = ctypes.addressof(self._room)
-        calls = [
-            entry.sharing(entries[0], room + i * self._size) for i, entry in enumerate(entries)
-        ]
-        self.calls: Calls = np.array(calls, np.uint64)
+        first.ready()
+        self._functions = array("Q")  # side by side, and not an object for each
+        for function in functions:
+            self._functions.extend(function.owner)
+        calls, order = calls_of(functions), np.arange(self._count, dtype=np.uint64)
+        place, words = self._functions.buffer_info()
+        calls[:, _PLACE] = place + order * (words * self._functions.itemsize // self._count)
+        calls[:, _ARGUMENTS], calls[:, _ARGUMENT_COUNT] = first.arguments, len(first.params)
+        calls[:, _RESULTS] = ctypes.addressof(self._room) + order * self._size
+        calls[:, _RESULT_COUNT] = len(self._kinds)
+        self.calls = calls
         """Arguments of `bindings.call_async` for each guest: [n, 8]."""
         self._shared = self.calls
         self._own: Calls | None = None

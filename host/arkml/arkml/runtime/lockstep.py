@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
 
@@ -18,7 +18,7 @@ from arkml.runtime.account import LONG, counted_seconds, last_reading, read_proc
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.deadline import ALERT, SHORT
-from arkml.runtime.exported_function import CALL_WORDS, Calls, RawCall
+from arkml.runtime.exported_function import Calls, RawCall
 from arkml.runtime.log_levels import KNOWN, MARK, LogLevels
 from arkml.runtime.native import ANSWER, AT_FRAME_END, CHARGE, ENDED, OTHER, SUBMITTED
 from arkml.runtime.rounds import Places, Rounds, put
@@ -196,15 +196,17 @@ class Lockstep:
         self.begun += len(places)
         self._calls = calls
 
-    def begin_frames(self, places: Sequence[int], loops: Mapping[int, RawCall]) -> None:
+    def begin_frames(self, places: Sequence[int], loops: Calls) -> None:
         """
         Let each guest run its next frame in its loop, which begins in the next round if necessary.
+
+        `loops` are their calls, uint64, [n, 8].
         """
         index = self._index(places)
         outside = ~self._rounds.are_in_calls(index)
         if some(outside):  # once: resuming is cheaper (decision 15)
-            self._calls = np.zeros((len(index), CALL_WORDS), np.uint64)
-            self._calls[outside] = [loops[place] for place in index[outside].tolist()]
+            self._calls = np.zeros_like(loops)
+            self._calls[outside] = loops[outside]
         self._words[self._at(_ANSWER, places)] = 1
 
     def allow(self, budget: float | None) -> None:

@@ -25,7 +25,7 @@ from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.deadline import TURN_TICKS
 from arkml.runtime.engine import Engine
-from arkml.runtime.exported_function import ExportedFunction
+from arkml.runtime.exported_function import ExportedFunction, RawFunction
 from arkml.runtime.lockstep import Lockstep
 from arkml.runtime.mappings import refused_by_the_machine
 from arkml.runtime.memory import PAGE, GuestMemory
@@ -46,6 +46,15 @@ from arkml.runtime.wasi.linking import NO_GRANT, WasiGrant, config, free_descrip
 _Read = TypeVar("_Read")
 _STARTING = (START_NAME, CONSTRUCTORS_NAME)
 _BUILD_TICKS = 1 << 32  # no guest code runs, but segments are filled: however slow, not cut short
+
+
+_NONE_USED: frozenset[str] = frozenset()
+
+
+@lru_cache(maxsize=256)
+def _with(names: frozenset[str], name: str) -> frozenset[str]:
+    """Return the names with one more: one object for all guests that are called alike."""
+    return names | {name}
 
 
 def most_memory(module: CompiledModule) -> int:
@@ -124,8 +133,11 @@ class Sandbox:
         self.columns = columns
         self.lockstep = lockstep
         self.entries: dict[str, ExportedFunction] = {}
-        """The exported functions in use, by name."""
+        """The exported functions that were called alone, by name."""
         self._loop: ExportedFunction | None = None
+        self._looped = ""  # the name of the function that the shim's loop calls
+        self.used = _NONE_USED
+        """The names of the exported functions in use."""
         self.regions: dict[int, Region] = {}
         """The queues of the open sessions, by the index of their records."""
         self.memory = GuestMemory(0, program.limits) if memory is None else memory
@@ -173,25 +185,22 @@ class Sandbox:
     def entry(self, name: str) -> ExportedFunction | None:
         """Return the exported function `name`, or None."""
         entry = self.entries.get(name)
-        if entry is None:
-            kind = self.program.functions.get(name)
-            startup = self.program.info.startup
-            if name in _STARTING and name in (*startup.functions, startup.deferred):
-                kind = FunctionType()
-            if kind is None:
-                return None
-            function = bindings.function_of(self.exported(name))
-            place, _ = function.buffer_info()
-            entry = self.entries[name] = ExportedFunction(
-                self.context,
-                place,
-                function,
-                name,
-                self._errors,
-                kind.params,
-                kind.results,
-            )
+        if entry is None and (function := self.function(name)) is not None:
+            kind = self.program.functions.get(name, FunctionType())
+            entry = ExportedFunction(function, name, kind.params, kind.results)
+            self.entries[name] = entry
         return entry
+
+    def function(self, name: str) -> RawFunction | None:
+        """Return the exported function `name`, or None, for a call of a fleet, which keeps it."""
+        startup = self.program.info.startup
+        is_start = name in _STARTING and name in (*startup.functions, startup.deferred)
+        if name not in self.program.functions and not is_start:
+            return None
+        function = bindings.function_of(self.exported(name))
+        self.used = _with(self.used, name)
+        place, _ = function.buffer_info()
+        return RawFunction(self.context, place, self._errors, function)
 
     def loop(self, name: str) -> ExportedFunction | None:
         """
@@ -200,22 +209,24 @@ class Sandbox:
         None for a function with parameters or results, and for a second function: there is one
         loop.
         """
-        loop = self._loop
-        if loop is None and self.program.functions.get(name) == FunctionType():
-            place = self._found(partial(self._looped, name))
-            loop = ExportedFunction(self.context, place, self._room, name, self._errors)
-            self._loop = loop
-        return loop if loop is not None and loop.name == name else None
+        if self._loop is None and (function := self.loop_function(name)) is not None:
+            self._loop = ExportedFunction(function, name)
+        return self._loop if self._looped == name else None
 
-    @property
-    def used(self) -> set[str]:
-        """The names of the exported functions in use, also that of the loop."""
-        return {*self.entries} if self._loop is None else {*self.entries, self._loop.name}
+    def loop_function(self, name: str) -> RawFunction | None:
+        """Return the same for a call of a fleet, which keeps it."""
+        if not self._looped and self.program.functions.get(name) == FunctionType():
+            self._found(partial(self._begin_loop, name))
+        if self._looped != name:
+            return None
+        place = ctypes.addressof(self._room) + OTHER * SLOT + OF
+        return RawFunction(self.context, place, self._errors, self._room)
 
-    def _looped(self, name: str) -> bindings.Address:
-        """Let the shim's loop call the exported function `name`, and return the loop's address."""
+    def _begin_loop(self, name: str) -> bool:
+        """Let the shim's loop call the exported function `name`."""
         self._store.take(_looping(name), self.control, self._room)
-        return ctypes.addressof(self._room) + OTHER * SLOT + OF
+        self._looped, self.used = name, _with(self.used, name)
+        return True
 
     @property
     def _guest(self) -> bindings.RawInstance:
@@ -369,7 +380,7 @@ class Sandbox:
         self._store.replace(self.engine.address)
         self.context = self._store.context
         self.entries.clear()
-        self._loop = None
+        self._loop, self._looped, self.used = None, "", _NONE_USED
         vars(self).pop("_globals", None)
         vars(self).pop("_tables", None)
         self._build(granted)
