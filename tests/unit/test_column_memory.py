@@ -132,7 +132,7 @@ def test_a_queue_is_freed_once_wherever_a_signal_handler_cut_off(make_arena, wor
     control = arena.allocate(at.CONTROL_SIZE)
     for line in range(1, 500):
         columns, records = Columns(arena, Limits(), siblings=2), Records(arena, control, MIB)
-        region = Region(columns, records.open(0), Shape(3, 1, training=False, rows=1), line)
+        region = Region(columns, records, 0, Shape(3, 1, training=False, rows=1), line)
         region.grow(1, 1_000)
         with cut_off(line if work == "growth" else 0):
             region.grow(200, 9_000)
@@ -217,12 +217,12 @@ def test_records_take_memory_from_the_first_session_on(make_arena):
     top, records = arena._top, Records(arena, control, MIB)
 
     assert (arena._top, words[where], words[count]) == (top, 0, 0)
-    first = records.open(0)
-    words[first.word(at.HANDLE)] = 7
+    records.open(0)
+    words[records.start(0) + (at.HANDLE >> 2)] = 7
     assert (words[where], words[count]) == (records.offset, 1)
     records.open(2)
     assert (words[where], words[count]) == (records.offset, 4)
-    assert words[first.word(at.HANDLE)] == 7  # moved along
+    assert words[records.start(0) + (at.HANDLE >> 2)] == 7  # moved along
 
     records.release()
     records.release()

@@ -80,7 +80,7 @@ class CallLoop:
 
     __slots__ = (
         "__weakref__", "_call_seconds", "_entries", "_frames_ahead", "_limits", "_noted",
-        "_regions", "_run_seconds", "_sessions", "_single", "_touched", "_used",
+        "_regions", "_run_seconds", "_single", "_touched", "_used",
         "_waiting", "_words", "account", "control", "fiber", "frames", "instance", "is_command",
         "is_initialized", "name", "place", "services",
     )  # fmt: skip
@@ -96,7 +96,6 @@ class CallLoop:
         self._touched = instance.lockstep.touched
         self._entries = instance.entries
         self._regions = instance.regions
-        self._sessions = instance.sessions
         self._words = instance.words
         self._noted = instance.news.word
         self._limits = instance.limits
@@ -301,11 +300,11 @@ class CallLoop:
     def submitted(self) -> Session:
         """Return the session whose submit the guest is suspended in."""
         record = self._words[self.fiber.record]
-        try:
-            return self._sessions[record]
-        except KeyError:
-            session = self._sessions[record] = self.services.session_at(record)
-            return session
+        region = self._regions[record]
+        if region.session is None:
+            region.session = self.services.session_at(record)
+        session: Session = region.session
+        return session
 
     def submitted_region(self) -> Region:
         """Return the rows of the submit that the guest is suspended in. Raises GuestFailed."""

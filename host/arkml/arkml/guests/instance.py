@@ -64,7 +64,6 @@ from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.saved_sessions import SavedServices
 from arkml.sessions.services import Services
-from arkml.sessions.session import Session
 from arkml.sessions.text import LEVELS
 
 
@@ -187,7 +186,7 @@ class Instance(Unique):
         "_snapshots", "_trace", "_unclosed", "_waiting", "_world", "account", "columns", "control",
         "counted_before", "entries", "failure", "fiber", "is_closed", "library", "limits",
         "lockstep", "module", "most_memory", "name", "news", "non_finite_features", "number",
-        "place", "regions", "services", "sessions", "warned", "words",
+        "place", "regions", "services", "warned", "words",
     )  # fmt: skip
 
     def __init__(
@@ -247,10 +246,8 @@ class Instance(Unique):
         self.limits = _limits_of(module)
         self.entries = sandbox.entries
         """Exported functions that were called before, by name."""
-        self.regions = sandbox.regions
+        self.regions = sandbox.records.regions
         """The queue of each session, by the index of its record."""
-        self.sessions: dict[int, Session] = {}
-        """Sessions that have submitted, by the index of their record."""
         try:
             self.services: Services = Services(
                 name,
@@ -803,17 +800,15 @@ class Instance(Unique):
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
     ) -> Region:
         """Make the queue of a new session and publish its address to the shim."""
-        columns, records = self.columns, self._sandbox.records
+        columns, trace = self.columns, self._trace
         index = U64_LAYOUT.index(handle)
         session = Shape(num_features, num_actions, training, 1)
         shape = session.of(columns.first_rows(session))
-        record = records.open(index)
-        columns.version += 1  # the guest's other records may have moved, also where no region fits
-        region = Region(columns, record, shape, key, released=self._forget_queue)
-        self.regions[index] = region
+        released = None if trace is None else trace.closed
+        region = Region(columns, self._sandbox.records, index, shape, key, released=released)
         region.publish(handle, Kind.TRAINING if training else Kind.INFERENCE)
-        if self._trace is not None:
-            self._trace.opened(index, handle, session)
+        if trace is not None:
+            trace.opened(index, handle, session)
         return region
 
     def offer(self, data: bytes) -> None:
@@ -829,12 +824,6 @@ class Instance(Unique):
         if kind not in self.warned:
             self.warned.add(kind)
             self.services.log.say(logging.WARNING, text)
-
-    def _forget_queue(self, index: int) -> None:
-        self.regions.pop(index, None)
-        self.sessions.pop(index, None)
-        if self._trace is not None:
-            self._trace.closed(index)
 
 
 def _limits_of(module: CompiledModule) -> Limits:

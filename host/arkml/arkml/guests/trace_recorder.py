@@ -527,12 +527,12 @@ class TracedFiber(Fiber):
             self._recorder.add(Settled(self._words[self._block + (at.VALUE >> 2)]))
 
     def _import(self, index: int) -> None:
-        regions = list(self._sandbox.regions.items())
+        regions = list(self._sandbox.records.regions.items())
         waiting = [each for each in regions if each[1].count()]
         super()._import(index)
         words, recorder = self._words, self._recorder
         for record, region in waiting:
-            if not region.count() and self._sandbox.regions.get(record) is region:
+            if not region.count() and self._sandbox.records.regions.get(record) is region:
                 recorder.add(Cleared(record))
         number = 0
         if import_calls()[index].is_float:

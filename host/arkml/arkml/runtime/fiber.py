@@ -630,7 +630,7 @@ class Fiber:
 
     def _grow(self) -> None:
         words, sandbox = self._words, self._sandbox
-        control, region = sandbox.control, sandbox.regions[self._words[self.record]]
+        control, region = sandbox.control, sandbox.records.regions[self._words[self.record]]
         try:
             region.grow(
                 words[(control + at.WANTED_ROWS) >> 2], words[(control + at.WANTED_BYTES) >> 2]

@@ -20,7 +20,6 @@ from arkml.errors import (
 )
 from arkml.runtime import bindings, epochs
 from arkml.runtime.columns.records import Records
-from arkml.runtime.columns.region import Region
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.deadline import TURN_TICKS
@@ -138,8 +137,6 @@ class Sandbox:
         self._looped = ""  # the name of the function that the shim's loop calls
         self.used = _NONE_USED
         """The names of the exported functions in use."""
-        self.regions: dict[int, Region] = {}
-        """The queues of the open sessions, by the index of their records."""
         self.memory = GuestMemory(0, program.limits) if memory is None else memory
         self._growth = self._most = 0  # bytes that the memory may grow to, now and at most
         self._arena = arena = engine.arena

@@ -4,43 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from arkml.errors import ColumnsFull
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.shim import control_block as at
 
-
-class RecordPlace:
-    """
-    The place of one session record, which may move.
-
-    `index` is that of its handle. In the arena's words `start` is the index of its first word, and
-    `submits` that of the guest's number of answered submits.
-    """
-
-    __slots__ = ("_table", "index", "start", "submits")
-
-    def __init__(self, table: Records, index: int) -> None:
-        self._table = table
-        self.index = index
-        self.submits: int = table.submits
-        self.locate()
-
-    def locate(self) -> None:
-        """Update `start` after the records have moved."""
-        self.start = (self._table.offset + self.index * at.RECORD_SIZE) >> 2
-
-    def word(self, field: int) -> int:
-        """Return the index of the record's field in the arena's words."""
-        return self.start + (field >> 2)
-
-    def charge(self, size: int) -> None:
-        """Charge `size` bytes of column memory to the guest. Raises ColumnsFull if positive."""
-        self._table.charge(size)
-
-    def release(self) -> None:
-        """Give up the record."""
-        self._table.close(self.index)
+if TYPE_CHECKING:
+    from arkml.runtime.columns.region import Region
 
 
 class Records:
@@ -51,8 +22,7 @@ class Records:
     """
 
     __slots__ = (
-        "_arena", "_capacity", "_control", "_limit", "_places", "offset", "require", "submits",
-        "used",
+        "_arena", "_capacity", "_control", "_limit", "offset", "regions", "require", "used",
     )  # fmt: skip
 
     def __init__(self, arena: Arena, control: int, limit: int) -> None:
@@ -63,17 +33,23 @@ class Records:
         """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
         self._arena = arena
         self._control = control
-        self.submits = (control + at.SUBMITS) >> 2
-        """The index of the number of answered submits in the arena's words."""
         self._capacity = self.offset = 0
-        self._places: dict[int, RecordPlace] = {}
+        self.regions: dict[int, Region] = {}
+        """The queues of the open sessions, by the index of their records."""
 
-    def open(self, index: int) -> RecordPlace:
-        """Return the place of the record for handle index `index`. Raises ColumnsFull."""
+    def open(self, index: int) -> None:
+        """Make room for the record of handle index `index`. Raises ColumnsFull."""
         if index >= self._capacity:
             self._resize(1 << index.bit_length())
-        place = self._places[index] = RecordPlace(self, index)
-        return place
+
+    def start(self, index: int) -> int:
+        """Return the index, in the arena's words, of the first word of a record."""
+        return (self.offset + index * at.RECORD_SIZE) >> 2
+
+    @property
+    def submits(self) -> int:
+        """The number of submits that were answered."""
+        return self._arena.words[(self._control + at.SUBMITS) >> 2]
 
     def charge(self, size: int) -> None:
         """
@@ -90,10 +66,6 @@ class Records:
             self.require(size)
         self.used += size
 
-    def close(self, index: int) -> None:
-        """Give up the record of handle index `index`."""
-        self._places.pop(index, None)
-
     def release(self) -> None:
         """Free the memory of the records. Safe to call twice."""
         capacity, self._capacity = self._capacity, 0
@@ -107,8 +79,8 @@ class Records:
         words = self._arena.words
         words[(self._control + at.RECORDS) >> 2] = offset
         words[(self._control + at.RECORD_COUNT) >> 2] = capacity
-        for place in self._places.values():
-            place.locate()
+        for region in self.regions.values():
+            region.locate()
         self._free(former, count)  # last: nothing names it any more, whatever a handler cuts off
 
     def _free(self, offset: int, capacity: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import zlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import NO_METADATA, ROW, Batch, MetadataLog
 from arkml.errors import ColumnsFull, GuestMemoryFull, TooManyRows, TooMuchMetadata
 from arkml.runtime.columns.metadata import read_log, require_log
-from arkml.runtime.columns.records import RecordPlace
+from arkml.runtime.columns.records import Records
 from arkml.runtime.columns.row_list import Listed, RowList, Rules, list_bytes
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.shim import control_block as at
@@ -73,53 +73,65 @@ class Region:
     """
     The queue of one session: a place in a slab, and the record with which the shim finds it.
 
-    `key` identifies the session in its batches. `released` is called with the index of the record
-    when the queue is closed.
+    `index` is that of the record. `key` identifies the session in its
+    batches. `released` is called with the index when the queue is closed.
     `slab` and `number` change when the region moves, for example to make room for more rows.
     """
 
     __slots__ = (
-        "_cached", "_columns", "_is_given", "_list", "_metadata", "_record", "_released", "_words",
-        "keys", "number", "slab",
+        "_cached", "_columns", "_index", "_is_given", "_list", "_metadata", "_records", "_released",
+        "_words", "keys", "number", "record", "session", "slab",
     )  # fmt: skip
 
     def __init__(
         self,
         columns: Columns,
-        record: RecordPlace,
+        records: Records,
+        index: int,
         shape: Shape,
         key: int,
         *,
-        released: Callable[[int], object] = lambda _: None,
+        released: Callable[[int], object] | None = None,
     ) -> None:
         self._columns = columns
         self._words = columns.arena.words
-        self._record = record
+        self._records = records
+        self._index = index
         self._released = released
-        record.charge(shape.region_bytes())
+        records.open(index)
+        columns.version += 1  # the guest's other records may have moved, also where no region fits
+        self.locate()
+        self.session: Any = None
+        """What a submit of the queue is answered by, once the owner of the queue has found it."""
+        records.charge(shape.region_bytes())
         try:
             self.slab, self.number = columns.take(shape)
         except ColumnsFull:
-            record.charge(-shape.region_bytes())
+            records.charge(-shape.region_bytes())
             raise
         self._is_given = False
         self.keys = np.uint64(key)
         self._cached: Batch | None = None
         self._metadata = (0, 0)
         self._list: RowList | None = None
+        records.regions[index] = self
 
     def count(self) -> int:
         """Return the number of rows pushed since the last submit."""
-        return self._words[self._record.word(at.COUNT)]
+        return self._words[self._word(at.COUNT)]
 
     def count_word(self) -> int:
         """Return the index of the number of pushed rows in the arena's words."""
-        return self._record.start + _COUNT
+        return self.record + _COUNT
 
-    @property
-    def record(self) -> int:
+    def locate(self) -> None:
+        """Find the record again after the records have moved."""
+        self.record = self._records.start(self._index)
         """The index of the first word of the session's record in the arena's words."""
-        return self._record.start
+
+    def _word(self, field: int) -> int:
+        """Return the index of the record's field in the arena's words."""
+        return self.record + (field >> 2)
 
     def rows(self) -> slice:
         """Return the pushed rows as a slice of the slab's columns."""
@@ -128,7 +140,7 @@ class Region:
 
     def batch(self) -> Batch:
         """Return the pushed rows as views, one object while their number stays the same."""
-        count = self._words[self._record.start + _COUNT]
+        count = self._words[self.record + _COUNT]
         cached = self._cached
         if cached is not None and len(cached.rows) == count:
             return cached
@@ -143,7 +155,7 @@ class Region:
 
     def metadata(self) -> MetadataLog:
         """Return the metadata of the rows, in push order."""
-        words, record = self._words, self._record.start
+        words, record = self._words, self.record
         used = words[record + _USED] >> 2
         if not used:
             return NO_METADATA
@@ -160,7 +172,7 @@ class Region:
 
         The rows count without `moved`, which depends on what the host follows.
         """
-        batch, words, record, others = self.batch(), self._words, self._record.start, 0
+        batch, words, record, others = self.batch(), self._words, self.record, 0
         if used := words[record + _USED]:
             start = self._columns.arena.base + words[record + _METADATA]
             others = zlib.crc32(ctypes.string_at(start, used))
@@ -175,7 +187,7 @@ class Region:
 
     def mentions(self, text: bytes) -> bool:
         """Return whether the bytes of the metadata contain a text, such as b"mask/"."""
-        words, record = self._words, self._record.start
+        words, record = self._words, self.record
         used = words[record + _USED] >> 2
         if not used:
             return False
@@ -189,7 +201,7 @@ class Region:
         They are listed only if new agents have higher ids than `highest`; None turns comparison
         off. Later submits are compared as well, until `clear`, but not listed (decision 24).
         """
-        start = self._record.start
+        start = self.record
         if highest is None:
             self._words[start + _FOLLOWED] = 0
             return
@@ -202,11 +214,11 @@ class Region:
 
     def listed(self) -> Listed | None:
         """Return the rows of this submit as a list, None if they are not listed."""
-        words, start = self._words, self._record.start
+        words, start = self._words, self.record
         count = words[start + _COUNT]
         if self._list is None or words[start + _FOLLOWED] != count:
             return None
-        return self._list.rows(count, words[self._record.submits])
+        return self._list.rows(count, self._records.submits)
 
     def end_submit(self) -> None:
         """Empty the queue of a submit that was answered."""
@@ -218,19 +230,19 @@ class Region:
 
     def _set_zero(self, fields: Sequence[int]) -> None:
         for field in fields:
-            self._words[self._record.word(field)] = 0
+            self._words[self._word(field)] = 0
 
     def publish(self, handle: int, kind: Kind) -> None:
         """Write the record, after which the shim accepts `handle`."""
-        shape, record = self.slab.shape, self._record
+        shape = self.slab.shape
         self._place()
         for field, value in (
             (at.KIND, kind),
             (at.NUM_FEATURES, shape.num_features),
             (at.NUM_ACTIONS, shape.num_actions),
         ):
-            self._words[record.word(field)] = value
-        self._columns.arena.numbers[record.word(at.HANDLE) // 2] = handle
+            self._words[self._word(field)] = value
+        self._columns.arena.numbers[self._word(at.HANDLE) // 2] = handle
 
     def grow(self, rows: int, metadata_bytes: int) -> None:
         """
@@ -258,11 +270,11 @@ class Region:
         old, old_rows, shape = self.slab, self.rows(), self.slab.shape
         new = shape.of(capacity)
         more = new.region_bytes() - shape.region_bytes()
-        self._record.charge(more)
+        self._records.charge(more)
         try:
             slab, number = self._columns.take(new)
         except ColumnsFull:
-            self._record.charge(-more)
+            self._records.charge(-more)
             raise
         start = number * capacity
         for field in (at.ROWS, at.FEATURES, at.GIVEN):
@@ -279,11 +291,11 @@ class Region:
         if not count:
             return None
         words, rows = self._words, self.rows()
-        used = words[self._record.word(at.METADATA_USED)]
-        start = self._columns.arena.base + words[self._record.word(at.METADATA)]
+        used = words[self._word(at.METADATA_USED)]
+        start = self._columns.arena.base + words[self._word(at.METADATA)]
         views = [self.slab.view(field, rows.start, rows.stop) for field in _SAVED]
         return SavedRows(
-            tuple(words[self._record.word(field)] for field in _SAVED_WORDS),
+            tuple(words[self._word(field)] for field in _SAVED_WORDS),
             tuple(b"" if view is None else view.tobytes() for view in views),
             ctypes.string_at(start, used) if used else b"",
         )
@@ -306,11 +318,11 @@ class Region:
             if view is not None:
                 view[...] = np.frombuffer(content, view.dtype).reshape(view.shape)
         if saved.metadata:
-            place = self._columns.arena.base + self._words[self._record.word(at.METADATA)]
+            place = self._columns.arena.base + self._words[self._word(at.METADATA)]
             ctypes.memmove(place, saved.metadata, len(saved.metadata))
-        self._words[self._record.word(at.METADATA_USED)] = len(saved.metadata)
+        self._words[self._word(at.METADATA_USED)] = len(saved.metadata)
         for field, value in zip(_SAVED_WORDS, saved.words, strict=True):
-            self._words[self._record.word(field)] = value
+            self._words[self._word(field)] = value
 
     def close(self) -> None:
         """
@@ -318,66 +330,67 @@ class Region:
 
         What a signal handler cuts off may be closed again: nothing is freed twice.
         """
-        record = self._record
         self._free_list()
-        self._columns.arena.numbers[record.word(at.HANDLE) // 2] = 0
+        self._columns.arena.numbers[self._word(at.HANDLE) // 2] = 0
         for field in range(at.KIND, at.RECORD_SIZE, 4):
-            self._words[record.word(field)] = 0
+            self._words[self._word(field)] = 0
         (offset, size), self._metadata = self._metadata, (0, 0)
         if size:
             self._columns.arena.free(offset, size)
         if not self._is_given:
             self._is_given = True
             self._columns.give(self.slab, self.number)
-            record.charge(-self.slab.shape.region_bytes() - size)
-        record.release()
-        self._released(record.index)
+            self._records.charge(-self.slab.shape.region_bytes() - size)
+        self._records.regions.pop(self._index, None)
+        self.session = None
+        if self._released is not None:
+            self._released(self._index)
 
     def _place(self) -> None:
-        slab, record = self.slab, self._record
+        slab = self.slab
         start = self.number * slab.shape.rows
         self._cached = None
         slab.view(at.VALUES, start, start + slab.shape.rows)[:] = 0
-        self._words[record.word(at.CAPACITY)] = slab.shape.rows
-        self._words[record.word(at.FOLLOWED)] = 0
+        self._words[self._word(at.CAPACITY)] = slab.shape.rows
+        self._words[self._word(at.FOLLOWED)] = 0
         for field in slab.fields():
-            self._words[record.word(field)] = slab.offset(field, start)
+            self._words[self._word(field)] = slab.offset(field, start)
 
     def _make_list(self, rules: Rules) -> None:
         """Make a list for the rows; without room for it, rows are not listed."""
         capacity = self.slab.shape.rows
         size = list_bytes(capacity)
         try:
-            self._record.charge(size)
+            self._records.charge(size)
         except (ColumnsFull, GuestMemoryFull):
             return
         try:
             self._list = RowList(self._columns.arena, capacity, rules)
         except ColumnsFull:
-            self._record.charge(-size)
+            self._records.charge(-size)
 
     def _free_list(self) -> None:
         if self._list is not None:
-            self._words[self._record.word(at.LIST)] = 0
+            self._words[self._word(at.LIST)] = 0
             rows, self._list = self._list, None
             rows.free()
-            self._record.charge(-rows.size)
+            self._records.charge(-rows.size)
 
     def _grow_metadata(self, size: int) -> None:
-        arena, record = self._columns.arena, self._record
+        arena = self._columns.arena
         size = max(1024, 1 << (size - 1).bit_length())
         old, old_size = self._metadata
-        record.charge(size - old_size)
+        self._records.charge(size - old_size)
         try:
             offset = arena.allocate(size)
         except ColumnsFull:
-            record.charge(old_size - size)
+            self._records.charge(old_size - size)
             raise
         if old_size:
-            used = self._words[record.word(at.METADATA_USED)]
+            used = self._words[self._word(at.METADATA_USED)]
             ctypes.memmove(arena.base + offset, arena.base + old, used)
         self._metadata = (offset, size)
-        self._words[record.word(at.METADATA)] = offset
-        self._words[record.word(at.METADATA_CAPACITY)] = size
+        self._words[self._word(at.METADATA)] = offset
+        self._words[self._word(at.METADATA_CAPACITY)] = size
         if old_size:
             arena.free(old, old_size)
