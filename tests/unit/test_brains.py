@@ -67,7 +67,7 @@ class World:
             1,
             limits=limits,
             library=self.library,
-            open_queue=lambda *_, **__: None,
+            queues=None,
             stopwatch=Clock(),
             **({} if background is None else {"background": background}),
         )
@@ -548,7 +548,7 @@ def test_snapshots_of_brains_have_a_limit_together_and_come_back_when_they_end()
     world.calls.unload_inference(world.runtime, first)
     assert world.load(names[2])
     world.calls.destroy_runtime(world.runtime)
-    assert world.services._guest.snapshots.used == 0
+    assert world.services.snapshots.used == 0
 
 
 def test_a_refused_brain_and_a_destroyed_load_use_no_snapshot(world):
@@ -557,8 +557,8 @@ def test_a_refused_brain_and_a_destroyed_load_use_no_snapshot(world):
         world.load(b"garbage")
     world.library.failure = None
 
-    assert world.services._guest.snapshots.used == 0
+    assert world.services.snapshots.used == 0
     world.calls.load_inference_async(world.runtime, ONNX, b"model")
-    assert world.services._guest.snapshots.used == 5
+    assert world.services.snapshots.used == 5
     world.calls.destroy_runtime(world.runtime)
-    assert world.services._guest.snapshots.used == 0
+    assert world.services.snapshots.used == 0

@@ -77,14 +77,15 @@ class Guest:
             1,
             limits=Limits(**limits),
             library=RecordingPolicies(),
-            open_queue=lambda *_, num_features, num_actions, **__: MemoryQueue(
-                num_features, num_actions
-            ),
+            queues=self,
             stopwatch=lambda: 0.0,
             hives=self.hive,
             account=self.account,
         )
         self.v1, self.v2, self.v4 = (self.services.handler(f"ark-ml-v{n}") for n in (1, 2, 4))
+
+    def open_queue(self, _handle, *, num_features, num_actions, **_):
+        return MemoryQueue(num_features, num_actions)
 
     @property
     def held(self):

@@ -75,7 +75,7 @@ class World:
             1,
             limits=limits,
             library=self.library,
-            open_queue=self.open_queue,
+            queues=self,
             clock=lambda: 1_000_000_000,
             stopwatch=lambda: 0.0,
         )
@@ -662,7 +662,7 @@ def test_close_gives_every_snapshot_back(world):
     world.infer()
     world.services.close()
 
-    assert world.services._guest.snapshots.used == 0
+    assert world.services.snapshots.used == 0
 
 
 def test_handles_of_both_widths_share_one_limit():

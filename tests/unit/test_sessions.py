@@ -37,7 +37,7 @@ class Opened:
         self.queues = []
         self.asked = []
 
-    def __call__(self, handle, **shape):
+    def open_queue(self, handle, **shape):
         self.asked.append((handle, shape))
         self.queues.append(MemoryQueue(3, 2))
         for agent in (10, 11):

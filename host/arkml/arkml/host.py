@@ -238,7 +238,7 @@ class Host(Sealed, Unique, Closing):
         def make(_number: int, module: CompiledModule) -> CallLoop:
             return loader.load(module, label, shared)
 
-        guest = Guest(make(0, module), Remake(partial(self._compiled, name=name), make, 0))
+        guest = Guest(make(0, module), Remake(partial(self._compiled, name=name), make))
         if initialize:
             try:
                 guest.initialize()

@@ -51,6 +51,7 @@ _ALIGNMENT = 8  # bytes, of what `ark_alloc` is asked for
 _U32 = 0xFFFF_FFFF
 _SHORT_TURN = TICK / 2  # seconds; ticks come by the clock, maybe just after a turn has begun
 _SUBMITS = (Pause.SUBMIT, Pause.SUBMIT_NON_FINITE)
+_RECORD, _FRAMES_AHEAD, _NOTED = at.RECORD >> 2, at.FRAMES_AHEAD >> 2, at.NOTED >> 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,9 @@ class CallLoop:
     """
 
     __slots__ = (
-        "__weakref__", "_call_seconds", "_entries", "_frames_ahead", "_limits", "_noted",
-        "_regions", "_run_seconds", "_single", "_touched", "_used",
-        "_waiting", "_words", "account", "control", "fiber", "frames", "instance", "is_command",
-        "is_initialized", "name", "place", "services",
+        "__weakref__", "_call_seconds", "_entries", "_limits", "_regions", "_run_seconds",
+        "_single", "_touched", "_used", "_waiting", "_words", "account", "block", "control",
+        "fiber", "instance", "is_command", "is_initialized", "name", "place", "services",
     )  # fmt: skip
 
     def __init__(self, instance: Instance) -> None:
@@ -90,14 +90,11 @@ class CallLoop:
         self.name = instance.name
         self.fiber, self.services = instance.fiber, instance.services
         self.control, self.place = instance.control, instance.place
-        self.frames: int = (instance.control + at.FRAMES) >> 2
-        """The index of the number of frames that have ended in the loop, u32, in the words."""
-        self._frames_ahead = (instance.control + at.FRAMES_AHEAD) >> 2
+        self.block = instance.fiber.block
         self._touched = instance.lockstep.touched
         self._entries = instance.entries
         self._regions = instance.regions
         self._words = instance.words
-        self._noted = instance.news.word
         self._limits = instance.limits
         self._run_seconds, self._call_seconds = self._limits.run_seconds, self._limits.call_seconds
         self.account, self._used = instance.account, instance.lockstep.used
@@ -106,6 +103,11 @@ class CallLoop:
         self.is_command = False  # run as one: `_start` is its task, and its exit that of the guest
         self._single: SingleCalls | None = None  # until its first call alone
         self.fiber.call_guard.callers.add(self)
+
+    @property
+    def frames(self) -> int:
+        """The index of the number of frames that have ended in the loop, u32, in the words."""
+        return self.block + (at.FRAMES >> 2)
 
     def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
         """Call an exported function and return its result; see `Guest.call`."""
@@ -208,7 +210,7 @@ class CallLoop:
         loop = instance.loop(function)
         if loop is None:
             return self.begin(function)
-        self._words[self._frames_ahead] = 0
+        self._words[self.block + _FRAMES_AHEAD] = 0
         self.fiber.start(loop, (), self._run_seconds, self._call_seconds)
         if self.place in self._touched:
             self.forget_call()
@@ -267,7 +269,7 @@ class CallLoop:
         if fiber.is_parked:
             if not fiber.is_between_turns:
                 is_touched = self.place in self._touched
-                self._words[self._frames_ahead] = 0 if is_touched else ahead
+                self._words[self.block + _FRAMES_AHEAD] = 0 if is_touched else ahead
                 if is_touched:
                     self.services.pending_polls = 0
             fiber.unpark()
@@ -278,7 +280,7 @@ class CallLoop:
                 if event in _SUBMITS:
                     if event is Pause.SUBMIT_NON_FINITE:
                         self.count_features()
-                    if self._words[self._noted]:
+                    if self._words[self.block + _NOTED]:
                         self.instance.news.tell()
                     session = self.submitted()
                     if is_driven(session):
@@ -299,7 +301,7 @@ class CallLoop:
 
     def submitted(self) -> Session:
         """Return the session whose submit the guest is suspended in."""
-        record = self._words[self.fiber.record]
+        record = self._words[self.block + _RECORD]
         region = self._regions[record]
         if region.session is None:
             region.session = self.services.session_at(record)
@@ -310,7 +312,7 @@ class CallLoop:
         """Return the rows of the submit that the guest is suspended in. Raises GuestFailed."""
         if self.instance.is_closed and (refusal := self.instance.refusal()):
             raise refusal
-        return self._regions[self._words[self.fiber.record]]
+        return self._regions[self._words[self.block + _RECORD]]
 
     def count_features(self) -> None:
         """Count the non-finite features of the submit that the guest is suspended in."""
@@ -368,7 +370,7 @@ class CallLoop:
         rows = run.address if isinstance(run, NativeRun) else 0
         bound = run.native if isinstance(run, BoundRun) else 0
         if rows or bound:
-            record = self._words[self.fiber.record]
+            record = self._words[self.block + _RECORD]
             region, is_of_guest = self._regions[record], session.is_of_guest
             single.add(record, region, run, rows=rows, bound=bound, is_of_guest=is_of_guest)
 
@@ -383,7 +385,7 @@ class CallLoop:
             self.abandon(error)
             raise error
         self.fiber.finish()
-        if self._words[self._noted]:
+        if self._words[self.block + _NOTED]:
             self.instance.news.tell()
         return entry.result() if entry.results else None
 
@@ -408,7 +410,7 @@ class CallLoop:
         self.fiber.call_guard.lost += 1
         self.instance.failure = error  # first: a guest whose call is dropped is never called again
         self.fiber.drop()
-        if self._words[self._noted] and not self.instance.is_closed:
+        if self._words[self.block + _NOTED] and not self.instance.is_closed:
             self.instance.news.tell()
         self._waiting = None
         self.instance.close_files()

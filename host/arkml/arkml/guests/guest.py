@@ -63,8 +63,9 @@ class Guest(Sealed, Unique, Closing):
 
     _is_read_only = True
 
-    def __init__(self, calls: CallLoop, remake: Remake | None = None) -> None:
+    def __init__(self, calls: CallLoop, remake: Remake | None = None, label: int = 0) -> None:
         self._calls = calls
+        self._label = label
         self._instance = calls.instance
         self._remake = remake
         self._trial: ReloadTrial | None = None
@@ -468,7 +469,7 @@ class Guest(Sealed, Unique, Closing):
         """Put an instance of another module in the place of the present one."""
         assert self._remake is not None
         saved = self.persist() if way is Reloaded.HANDED_OVER else b""
-        new = Guest(self._remake.make(self._remake.label, after))
+        new = Guest(self._remake.make(self._label, after))
         try:
             new.initialize()
             if way is Reloaded.HANDED_OVER:

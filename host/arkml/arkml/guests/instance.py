@@ -64,7 +64,7 @@ from arkml.sessions.gateway import RunGateway
 from arkml.sessions.handles import U64_LAYOUT
 from arkml.sessions.saved_sessions import SavedServices
 from arkml.sessions.services import Services
-from arkml.sessions.text import LEVELS
+from arkml.sessions.text import LEVELS, logger_name
 
 
 class SharedResources(NamedTuple):
@@ -181,11 +181,11 @@ class Instance(Unique):
     """
 
     __slots__ = (  # a guest of a fleet of thousands is small
-        "__weakref__", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
+        "__weakref__", "_compiler", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
         "_is_freed", "_key", "_lent", "_object_bytes", "_owner", "_sandbox", "_seen_bytes",
         "_snapshots", "_trace", "_unclosed", "_waiting", "_world", "account", "columns", "control",
         "counted_before", "entries", "failure", "fiber", "is_closed", "library", "limits",
-        "lockstep", "module", "most_memory", "name", "news", "non_finite_features", "number",
+        "lockstep", "module", "most_memory", "name", "non_finite_features", "number",
         "place", "regions", "services", "warned", "words",
     )  # fmt: skip
 
@@ -254,17 +254,16 @@ class Instance(Unique):
                 number,
                 limits=module.limits,
                 library=shared.library,
-                open_queue=self.open_queue,
+                queues=self,
                 hives=shared.gateway,
                 clock=time.time_ns if world is None else world.time_of_day,
                 account=self.account,
                 spec=module.info.spec,
             )
             self._waiting = Waiting(self.services)
+            self._compiler: CompilerImports | None = None  # until its first call
             self._handlers = Handlers(self)
-            name_of_log = self.services.log.name
-            self.lockstep.log_levels.add(self.place, self.control, name_of_log, _LEVELS)
-            self.news = GuestNews(sandbox, self._handlers)
+            self.lockstep.log_levels.add(self.place, self.control, logger_name(name), _LEVELS)
             self.fiber: Fiber = (Fiber if trace is None else trace.fiber)(
                 sandbox,
                 self.account,
@@ -307,6 +306,11 @@ class Instance(Unique):
     def loop(self, function: str) -> ExportedFunction | None:
         """Return the shim's loop of frames over the export; None if that is not `() -> ()`."""
         return self._sandbox.loop(function)
+
+    @property
+    def news(self) -> GuestNews:
+        """What the shim has noted for the host."""
+        return GuestNews(self._sandbox, self._handlers)
 
     @property
     def is_tight(self) -> bool:
@@ -542,8 +546,7 @@ class Instance(Unique):
 
     def save_compiler(self) -> CompilerState:
         """Return the random numbers and timers of `CompilerImports`."""
-        env = self._handlers.modules.get("env")
-        return env.save() if isinstance(env, CompilerImports) else NO_COMPILER
+        return NO_COMPILER if self._compiler is None else self._compiler.save()
 
     def require_loadable(
         self, size: int, tables: SavedTables, services: SavedServices | None
@@ -614,10 +617,8 @@ class Instance(Unique):
 
     def load_compiler(self, compiler: CompilerState) -> None:
         """Go back to these random numbers and timers of `CompilerImports`."""
-        if compiler != NO_COMPILER or "env" in self._handlers.modules:
-            env = self._handlers.module("env")
-            assert isinstance(env, CompilerImports)
-            env.load(*compiler)
+        if compiler != NO_COMPILER or self._compiler is not None:
+            self._compiler_imports().load(*compiler)
 
     def note_load(self) -> None:
         """Tell the trace, if there is one, that the instance has another state."""
@@ -782,19 +783,30 @@ class Instance(Unique):
         return statistics if self.counted_before is None else self.counted_before + statistics
 
     def handler(self, module: str) -> object:
-        """Return a new object with the handlers of an import module."""
-        services, memory, world = self.services, self._sandbox.memory, self._world
+        """Return an object with the handlers of an import module."""
         if module == OURS:
-            grant = self._sandbox.wasi
-            if world is None and self._trace is None:
-                self._waiting.wasi = WasiCalls(grant, memory)
-            else:
-                self._waiting.wasi = VirtualCalls(grant, memory, world or MachineWorld())
-            return self._waiting.wasi
-        if module == "env":
-            seed = f"{self.library.seed} {self.number}"
-            return CompilerImports(memory, services.register_panic, services.log.say, world, seed)
-        return services.handler(module)
+            return self._waiting.wasi or self._begin_wasi()
+        return self._compiler_imports() if module == "env" else self.services.handler(module)
+
+    def _begin_wasi(self) -> WasiCalls:
+        grant, memory, world = self._sandbox.wasi, self._sandbox.memory, self._world
+        if world is None and self._trace is None:
+            self._waiting.wasi = WasiCalls(grant, memory)
+        else:
+            self._waiting.wasi = VirtualCalls(grant, memory, world or MachineWorld())
+        return self._waiting.wasi
+
+    def _compiler_imports(self) -> CompilerImports:
+        if self._compiler is None:
+            services, memory, seed = self.services, self._sandbox.memory, self.library.seed
+            self._compiler = CompilerImports(
+                memory,
+                services.register_panic,
+                services.log.say,
+                self._world,
+                f"{seed} {self.number}",
+            )
+        return self._compiler
 
     def open_queue(
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int

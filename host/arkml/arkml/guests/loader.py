@@ -277,9 +277,10 @@ class GuestLoader:
             trace = self._recorder(module, f"{name}#{label}", None if instances == 1 else label)
             return self._make(module, f"{name}#{label}", next(numbers), shared, trace)
 
+        remake = compiled and Remake(compiled, calls_of)
+
         def make(label: int, module: CompiledModule) -> Guest:
-            remake = compiled and Remake(compiled, calls_of, label)
-            return Guest(calls_of(label, module), remake)
+            return Guest(calls_of(label, module), remake, label)
 
         guests: list[Guest] = []
         try:

@@ -13,22 +13,20 @@ from arkml.runtime.shim.control_block import RefusalReason
 
 class GuestNews:
     """
-    The notes of one guest.
-
-    `word` is the index of the word that the shim sets when there is a new note.
+    The notes of one guest, for the moment in which they are looked at.
     """
 
-    __slots__ = ("_handlers", "_sandbox", "_words", "word")
+    __slots__ = ("_handlers", "_sandbox", "_word", "_words")
 
     def __init__(self, sandbox: Sandbox, handlers: Handlers) -> None:
-        self.word: int = (sandbox.control + at.NOTED) >> 2
+        self._word = (sandbox.control + at.NOTED) >> 2
         self._words = sandbox.engine.arena.words
         self._sandbox = sandbox
         self._handlers = handlers
 
     def tell(self) -> None:
         """Log the news that the shim has noted since the last call, once for each kind."""
-        news, self._words[self.word] = self._words[self.word], 0
+        news, self._words[self._word] = self._words[self._word], 0
         tell = self._handlers.owner.warn_once
         if news & at.NON_FINITE:
             tell("actions", "the policy gave non-finite actions or values: answered as zeros")
@@ -49,7 +47,7 @@ class GuestNews:
     def explain(self, error: GuestError) -> GuestError:
         """Return the error of a call, with the last import that was refused in the call."""
         refusal = self._handlers.refusal
-        if number := self._words[self.word] & ~at.NON_FINITE:
+        if number := self._words[self._word] & ~at.NON_FINITE:
             refusal = self._sandbox.refusals.sentence(RefusalReason(number))
         if refusal and not (isinstance(error, GuestExit) and error.status == 0):
             error.args = (f"{error}\n  before it {refusal}",)

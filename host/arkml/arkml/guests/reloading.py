@@ -50,12 +50,11 @@ class Remake(NamedTuple):
     How another module takes the place of a guest.
 
     `compile` returns a module from a source, `make` the calls of a new instance of it, with the
-    number of the guest, `label`.
+    label of the guest.
     """
 
     compile: Compiled
     make: Callable[[int, CompiledModule], CallLoop]
-    label: int
 
 
 class ReloadTrial:

@@ -447,8 +447,8 @@ class ReplayedFiber(Fiber):
     def call_game(self) -> None:
         """Give the guest the results of a function of the game."""
         words, sandbox = self._words, self._sandbox
-        index = words[self._block + (at.REASON >> 2)] - Reason.FIRST_GAME
-        sandbox.memory.pages = words[self._block + (at.PAGES >> 2)]
+        index = words[self.block + (at.REASON >> 2)] - Reason.FIRST_GAME
+        sandbox.memory.pages = words[self.block + (at.PAGES >> 2)]
         function = self._sandbox.program.game[index]
         start = sandbox.control + at.ARGUMENTS
         call = ReplayedCall(function.label, function.arguments(self._bytes, start), None)
@@ -462,11 +462,11 @@ class ReplayedFiber(Fiber):
             raise TraceRefused(f"the results of {function.label} are damaged")
         self._player.calls[-1] = replace(call, results=function.results(event.results))
         self._bytes[start : start + len(event.results)] = event.results
-        words[self._block + (at.ANSWER >> 2)] = 1
+        words[self.block + (at.ANSWER >> 2)] = 1
 
     def _import(self, index: int) -> None:
         call, words, player = import_calls()[index], self._words, self._player
-        self._sandbox.memory.pages = words[self._block + (at.PAGES >> 2)]
+        self._sandbox.memory.pages = words[self.block + (at.PAGES >> 2)]
         is_told = call.is_log or call.name in _HEARD or call.name.startswith(_SAID)
         if call.is_log and not player.is_import(player.upcoming(), index):
             super()._import(index)  # a line that was below the level of the log
@@ -477,7 +477,7 @@ class ReplayedFiber(Fiber):
         event = player.take(Imported, f"calls {call.name}")
         if not player.is_import(event, index):
             raise player.differs(f"the guest calls {call.name}, and {player.told(event)} before")
-        words[self._block + (at.ANSWER >> 2)], words[self._block + (at.VALUE >> 2)] = (
+        words[self.block + (at.ANSWER >> 2)], words[self.block + (at.VALUE >> 2)] = (
             event.answer,
             event.value,
         )
@@ -485,7 +485,7 @@ class ReplayedFiber(Fiber):
             self._numbers[(self._sandbox.control + at.ARGUMENTS) >> 3] = event.number
         self._handlers.refusal = event.refusal
         if isinstance(player.upcoming(), Settled):
-            words[self._block + (at.VALUE >> 2)] = player.take(Settled, "waits").value
+            words[self.block + (at.VALUE >> 2)] = player.take(Settled, "waits").value
 
     def _grow(self) -> None:
         words, control, event = self._words, self._sandbox.control, self._player.upcoming()
@@ -520,7 +520,7 @@ class ReplayedLoop(CallLoop):
 
     def answer(self) -> Wait | None:
         """Answer a submit from the trace."""
-        event = self._player.submitted(self, self._words[self.fiber.record])
+        event = self._player.submitted(self, self._words[self.block + (at.RECORD >> 2)])
         self.fiber.answer(event.code)
         return None
 

@@ -515,7 +515,7 @@ class TracedFiber(Fiber):
 
     def game_answered(self) -> None:
         """Record the results of a function of the game."""
-        index = self._words[self._block + (at.REASON >> 2)] - Reason.FIRST_GAME
+        index = self._words[self.block + (at.REASON >> 2)] - Reason.FIRST_GAME
         _, count = self._sandbox.program.game[index].counts
         start = self._sandbox.control + at.ARGUMENTS
         self._recorder.add(Asked(index, bytes(self._bytes[start : start + 8 * count])))
@@ -524,7 +524,7 @@ class TracedFiber(Fiber):
         """End a wait as `Fiber` does, and record the value."""
         super().settle(wait)
         if wait.answer is not None:
-            self._recorder.add(Settled(self._words[self._block + (at.VALUE >> 2)]))
+            self._recorder.add(Settled(self._words[self.block + (at.VALUE >> 2)]))
 
     def _import(self, index: int) -> None:
         regions = list(self._sandbox.records.regions.items())
@@ -537,14 +537,14 @@ class TracedFiber(Fiber):
         number = 0
         if import_calls()[index].is_float:
             number = self._numbers[(self._sandbox.control + at.ARGUMENTS) >> 3]
-        answer, refusal = words[self._block + (at.ANSWER >> 2)], self._handlers.refusal
+        answer, refusal = words[self.block + (at.ANSWER >> 2)], self._handlers.refusal
         told = refusal if answer != 1 else ""
-        recorder.add(Imported(index, answer, words[self._block + (at.VALUE >> 2)], number, told))
+        recorder.add(Imported(index, answer, words[self.block + (at.VALUE >> 2)], number, told))
 
     def _grow(self) -> None:
         super()._grow()
         words, control = self._words, self._sandbox.control
-        if code := words[self._block + (at.ANSWER >> 2)] - 1:
+        if code := words[self.block + (at.ANSWER >> 2)] - 1:
             rows, size = (
                 words[(control + at.WANTED_ROWS) >> 2],
                 words[(control + at.WANTED_BYTES) >> 2],
@@ -607,7 +607,7 @@ class TracedLoop(CallLoop):
 
     def answered(self) -> None:
         """Record the answer to the submit that the guest is suspended in."""
-        index = self._words[self.fiber.record]
+        index = self._words[self.block + (at.RECORD >> 2)]
         code = self.fiber.answered_code()
         self._recorder.submitted(self._regions[index], index, code)
 

@@ -82,6 +82,7 @@ _LAST_POLLS = 5_000  # of a guest that is to trap; collecting its objects takes 
 # Fields of a control block in the words, and in the numbers.
 _REASON, _ANSWER, _VALUE, _PAGES = at.REASON >> 2, at.ANSWER >> 2, at.VALUE >> 2, at.PAGES >> 2
 _FRAMES, _FRAMES_AHEAD, _TICKS = at.FRAMES >> 2, at.FRAMES_AHEAD >> 2, at.TURN >> 2
+_RECORD = at.RECORD >> 2
 _TRAP, _ERROR, _DEADLINE = at.TRAP >> 3, at.ERROR >> 3, at.DEADLINE >> 3
 _SUBMIT: Final = int(Reason.SUBMIT)
 _FRAME_END: Final = int(Reason.FRAME_END)
@@ -91,7 +92,7 @@ _FIRST_GAME: Final = int(Reason.FIRST_GAME)
 class Pause(Enum):
     """Reasons, other than a wait, for which `advance` returned."""
 
-    SUBMIT = "submit"  # the session of record `Fiber.record` waits for its answer
+    SUBMIT = "submit"  # the session of the record in the control block waits for its answer
     SUBMIT_NON_FINITE = "non-finite"  # likewise, and a feature of its rows is not finite
     TURN = "turn"  # the guest has run for a while; resume it when others had their turn
 
@@ -126,11 +127,11 @@ class Fiber:
     """
 
     __slots__ = (  # attributes of a dict are slower from 30 on
-        "_alert", "_asked", "_asked_call", "_block", "_bytes", "_call_seconds", "_caller", "_frame",
+        "_alert", "_asked", "_asked_call", "_bytes", "_call_seconds", "_caller", "_frame",
         "_futures", "_handlers", "_is_closed", "_name", "_numbers", "_room", "_sandbox", "_single",
         "_turn", "_used", "_waiting", "_waits_since", "_whole_turn", "_words", "account",
-        "call_guard", "game_answers", "is_between_turns", "is_low", "is_parked", "lockstep",
-        "place", "record", "suspended_at",
+        "block", "call_guard", "game_answers", "is_between_turns", "is_low", "is_parked",
+        "lockstep", "place", "suspended_at",
     )  # fmt: skip
 
     def __init__(
@@ -172,10 +173,9 @@ class Fiber:
         self._waits_since: float | None = None
         arena, control = sandbox.engine.arena, sandbox.control
         self._words, self._bytes = arena.words, arena.bytes
-        self._block = control >> 2  # in the words, half of it in the numbers
+        self.block: int = control >> 2
+        """The index of the control block in the words, twice that in the numbers."""
         self._frame = 0  # the number of the frame in the loop whose time is counted
-        self.record: int = (control + at.RECORD) >> 2
-        """The index, in the words, of the number of the session record that was submitted."""
         self._numbers = arena.numbers
         self._single: SingleCalls | None = None
 
@@ -210,7 +210,7 @@ class Fiber:
         elif self.is_low or self._turn != self._whole_turn:
             self._refresh()
         else:
-            self._frame = self._words[self._block + _FRAMES]
+            self._frame = self._words[self.block + _FRAMES]
             self._alert = self._used[self.place] + self._room
         self.begin_time()
 
@@ -267,7 +267,7 @@ class Fiber:
         """
         assert self._single is not None
         self.suspended_at = _clock()
-        self._frame = self._words[self._block + _FRAMES]
+        self._frame = self._words[self.block + _FRAMES]
         self._alert = self.lockstep.began[self.place] + self._room
         seconds, is_of_model = self._single.stretch()
         if seconds:
@@ -351,7 +351,7 @@ class Fiber:
             used[place] += ran if ran < LONG else self.account.counted(ran)
             if ended:
                 return None
-            reason = words[self._block + _REASON]
+            reason = words[self.block + _REASON]
             if reason == _SUBMIT:
                 return _SUBMITTED
             if reason == _FRAME_END:
@@ -364,7 +364,7 @@ class Fiber:
         """
         Serve the present suspension, unless it is a submit, and run the guest as `advance` does.
         """
-        reason = self._words[self._block + _REASON]
+        reason = self._words[self.block + _REASON]
         self.suspended_at = _clock()
         if reason == _SUBMIT:
             return _SUBMITTED
@@ -373,16 +373,16 @@ class Fiber:
 
     def answer(self, code: int) -> None:
         """Set the code that the suspended call returns to the guest."""
-        self._words[self._block + _ANSWER] = code + 1
+        self._words[self.block + _ANSWER] = code + 1
 
     def answered_code(self) -> int:
         """Return the code that was set for the suspended call."""
-        return self._words[self._block + _ANSWER] - 1
+        return self._words[self.block + _ANSWER] - 1
 
     def answer_value(self, value: int) -> None:
         """Set the value that the suspended call returns to the guest."""
-        self._words[self._block + _VALUE] = value
-        self._words[self._block + _ANSWER] = 1
+        self._words[self.block + _VALUE] = value
+        self._words[self.block + _ANSWER] = 1
 
     def call_game(self) -> None:
         """
@@ -391,10 +391,10 @@ class Fiber:
         The time is counted from `suspended_at`. Raises GameFunctionFailed.
         """
         words, arguments = self._words, self._sandbox.control + at.ARGUMENTS
-        number = words[self._block + _REASON] - _FIRST_GAME
+        number = words[self.block + _REASON] - _FIRST_GAME
         function = self._sandbox.program.game[number]
         memory, index = self._sandbox.memory, self.lockstep.indices[self.place]
-        memory.pages = words[self._block + _PAGES]
+        memory.pages = words[self.block + _PAGES]
         try:
             if self.game_answers is None:
                 function.answer(self._caller, index, memory, self._bytes, arguments)
@@ -407,11 +407,11 @@ class Fiber:
             self.account.charge_function(took)
             if took > LONG:
                 self._set_alert()  # a part of it may be a wait
-        words[self._block + _ANSWER] = 1
+        words[self.block + _ANSWER] = 1
 
     def suspended_memory(self) -> tuple[GuestMemory, int]:
         """Return the memory of the suspended guest, and its size in pages."""
-        return self._sandbox.memory, self._words[self._block + _PAGES]
+        return self._sandbox.memory, self._words[self.block + _PAGES]
 
     def settle(self, wait: Wait) -> None:
         """
@@ -451,13 +451,13 @@ class Fiber:
 
     def failed(self) -> bool:
         """Return True if the call that just ended left a trap or an error."""
-        numbers, block = self._numbers, self._block >> 1
+        numbers, block = self._numbers, self.block >> 1
         return numbers[block + _TRAP] != 0 or numbers[block + _ERROR] != 0
 
     def take_errors(self) -> tuple[bindings.Address, bindings.Address]:
         """Return the addresses of the trap and the error that a call left, and forget them."""
         numbers = self._numbers
-        trap, error = (self._block >> 1) + _TRAP, (self._block >> 1) + _ERROR
+        trap, error = (self.block >> 1) + _TRAP, (self.block >> 1) + _ERROR
         errors = numbers[trap], numbers[error]
         numbers[trap] = numbers[error] = 0
         return errors
@@ -489,7 +489,7 @@ class Fiber:
 
         In a loop that runs ahead each frame has the time of a call, counted from its first look.
         """
-        if self._words[self._block + _FRAMES] != self._frame:
+        if self._words[self.block + _FRAMES] != self._frame:
             self._begin_budget()
             return
         account = self.account
@@ -540,7 +540,7 @@ class Fiber:
     def _refresh(self) -> None:
         """Start the clock of a call or frame whose `began` is set."""
         self.is_low = False
-        self._frame = self._words[self._block + _FRAMES]
+        self._frame = self._words[self.block + _FRAMES]
         self._alert = self.lockstep.began[self.place] + self._room
         if self._turn != self._whole_turn:
             self._take_turns(self._whole_turn)
@@ -553,7 +553,7 @@ class Fiber:
     def _take_turns(self, ticks: int) -> None:
         """Let a turn be `ticks` ticks long."""
         if ticks != self._turn:
-            self._turn = self._words[self._block + _TICKS] = ticks
+            self._turn = self._words[self.block + _TICKS] = ticks
             bindings.set_epoch_deadline(self._sandbox.context, ticks)
 
     def _frames_reached(self) -> tuple[Frame, ...]:
@@ -564,16 +564,16 @@ class Fiber:
         or loop that it enters. There is no backtrace of a guest that waits, or that is suspended
         again before.
         """
-        words, numbers, deadline = self._words, self._numbers, (self._block >> 1) + _DEADLINE
-        future, reason = self._futures[self.place], words[self._block + _REASON]
-        if not future or (reason != Reason.RUNNING and not words[self._block + _ANSWER]):
+        words, numbers, deadline = self._words, self._numbers, (self.block >> 1) + _DEADLINE
+        future, reason = self._futures[self.place], words[self.block + _REASON]
+        if not future or (reason != Reason.RUNNING and not words[self.block + _ANSWER]):
             return ()
         if numbers[deadline] != SUSPENDED:  # else it is at its deadline
             bindings.set_epoch_deadline(self._sandbox.context, 0)
         numbers[deadline] = bindings.new_error(b"the call is given up")
         began = _clock()
         for _ in range(_LAST_POLLS):
-            if _poll(future) or words[self._block + _REASON] != Reason.RUNNING:
+            if _poll(future) or words[self.block + _REASON] != Reason.RUNNING:
                 break
         self._used[self.place] += _clock() - began
         left, numbers[deadline] = numbers[deadline], 0
@@ -616,9 +616,9 @@ class Fiber:
         if not call.leaves_nothing:
             self.lockstep.touched.add(self.place)
             # The next frame begins without what this one left.
-            self._words[self._block + _FRAMES_AHEAD] = 0
+            self._words[self.block + _FRAMES_AHEAD] = 0
         sandbox = self._sandbox
-        sandbox.memory.pages = self._words[self._block + _PAGES]
+        sandbox.memory.pages = self._words[self.block + _PAGES]
         arguments = sandbox.control + at.ARGUMENTS
         answer = call(sandbox.memory, self._handlers, self._bytes, arguments)
         if self._handlers.refusal:
@@ -630,7 +630,10 @@ class Fiber:
 
     def _grow(self) -> None:
         words, sandbox = self._words, self._sandbox
-        control, region = sandbox.control, sandbox.records.regions[self._words[self.record]]
+        control, region = (
+            sandbox.control,
+            sandbox.records.regions[self._words[self.block + _RECORD]],
+        )
         try:
             region.grow(
                 words[(control + at.WANTED_ROWS) >> 2], words[(control + at.WANTED_BYTES) >> 2]

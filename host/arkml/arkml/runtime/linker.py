@@ -77,7 +77,7 @@ class HandlerOwner(Protocol):
     """The guest that handlers belong to."""
 
     def handler(self, module: str) -> object:
-        """Return a new object with the handlers of an import module: a method for each row."""
+        """Return an object with the handlers of an import module: a method for each row."""
 
     def offer(self, data: bytes) -> None:
         """Keep bytes for `core__take_host_return_vec`."""
@@ -97,26 +97,17 @@ class Handlers:
     """
     The handlers of a guest's imports.
 
-    `modules` has one object for each import module that the guest has called. `errors` counts
-    refused calls by code, `limits` by the name of the error, such as TooManyRows. `refusal` is a
-    sentence about the last import refused in the guest's present call, "" for none.
+    `errors` counts refused calls by code, `limits` by the name of the error, such as TooManyRows.
+    `refusal` is a sentence about the last import refused in the guest's present call, "" for none.
     """
 
-    __slots__ = ("errors", "limits", "modules", "owner", "refusal")
+    __slots__ = ("errors", "limits", "owner", "refusal")
 
     def __init__(self, owner: HandlerOwner) -> None:
         self.owner = owner
-        self.modules: dict[str, object] = {}
         self.errors = _NO_ERRORS
         self.limits = _NO_LIMITS
         self.refusal = ""
-
-    def module(self, name: str) -> object:
-        """Return the object with the handlers of an import module, made in its first call."""
-        made = self.modules.get(name)
-        if made is None:
-            made = self.modules[name] = self.owner.handler(name)
-        return made
 
     def note(self, error: AbiError) -> None:
         """Count and log `error` if a limit was reached."""
@@ -192,7 +183,7 @@ class ImportCall:
         try:
             if self._has_output and not self._function.consumes:
                 memory.check(raw[-1], self._result_size())
-            handler = getattr(handlers.module(self._module), self._function.handler)
+            handler = getattr(handlers.owner.handler(self._module), self._function.handler)
             value = handler(*[decode(memory, raw) for decode in self._decoders])
             if self.is_float:  # in the place of the first argument
                 _F64.pack_into(arguments, position, value)

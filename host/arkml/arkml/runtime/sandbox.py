@@ -155,7 +155,6 @@ class Sandbox:
         self.place = self._store.place
         self._refusals: RefusalNotes | None = None  # until there is something to tell
         self.context = self._store.context
-        self._errors = arena.base + self.control + at.TRAP
         self._room = Room()
         """Where the instances lie."""
         try:
@@ -209,6 +208,10 @@ class Sandbox:
         if self._loop is None and (function := self.loop_function(name)) is not None:
             self._loop = ExportedFunction(function, name)
         return self._loop if self._looped == name else None
+
+    @property
+    def _errors(self) -> bindings.Address:
+        return self._arena.base + self.control + at.TRAP
 
     def loop_function(self, name: str) -> RawFunction | None:
         """Return the same for a call of a fleet, which keeps it."""

@@ -42,11 +42,18 @@ class Queue(Protocol):
 
 
 class QueueOpener(Protocol):
-    """A factory of the queue that the pushes of one session fill."""
+    """Makes the queue that the pushes of one session fill."""
 
-    def __call__(
+    def open_queue(
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
     ) -> Queue: ...
+
+
+class Noting(Protocol):
+    """Charges a guest for work on metadata that it pushed."""
+
+    def noting(self) -> AbstractContextManager[object]:
+        """Charge the block."""
 
 
 class Origin(Enum):
@@ -89,7 +96,7 @@ class _Opening(TypedDict, total=False):
     num_features: Required[int]
     num_actions: Required[int]
     is_of_guest: bool
-    noting: Callable[[], AbstractContextManager[object]]
+    account: Noting | None
 
 
 class Session:
@@ -101,15 +108,15 @@ class Session:
         non_finite_actions: Actions of `ark-ml-v5` answers that were sent as zeros.
         is_of_guest: True if the guest brought the policy, and is charged for its runs.
         masks: Masks of the policy's batch, None for a policy without branches.
-        noting: Charges the guest for the work on the metadata that it pushed.
+        account: Charged for the work on the metadata that the guest pushed, None for nobody.
         opened_with: The model that it was opened with and its format, None for other sessions.
         widths: The numbers of features and actions that were asked for, None for the model's own.
 
     """
 
     __slots__ = (
+        "_account",
         "_metadata",
-        "_noting",
         "is_of_guest",
         "key",
         "masks",
@@ -131,7 +138,7 @@ class Session:
         num_features: int,
         num_actions: int,
         is_of_guest: bool = False,
-        noting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        account: Noting | None = None,
     ) -> None:
         self.is_of_guest: bool = is_of_guest
         self.queue: Queue = queue
@@ -142,7 +149,7 @@ class Session:
         self.non_finite_actions: int = 0
         self.masks: ChoiceMasks | None = masks_of(policy)
         self._metadata: MetadataLog | None = None  # of the present batch, if it was read already
-        self._noting = noting
+        self._account = account
         self.opened_with: tuple[Snapshot, SnapshotFormat] | None = None
         self.widths: Widths = num_features, num_actions
 
@@ -165,6 +172,9 @@ class Session:
                 self._metadata = self.queue.metadata()
                 if self.masks is not None:
                     self.masks.mask(self._metadata, first)
+
+    def _noting(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._account is None else self._account.noting()
 
     def require_no_masks(self) -> None:
         """
@@ -339,14 +349,18 @@ class Keys:
     of guest 3, for example, is 0x3_0000_0001.
     """
 
-    __slots__ = ("_revision", "first", "place")
+    __slots__ = ("_guest", "_revision", "place")
 
     def __init__(self, guest: int, revision: Revision | None = None) -> None:
         self._revision = Revision() if revision is None else revision
-        self.first: int = guest << 32
-        """The first key."""
+        self._guest = guest
         self.place = 0
         """The number of keys before the next one."""
+
+    @property
+    def first(self) -> int:
+        """The first key."""
+        return self._guest << 32
 
     def next(self) -> int:
         key = self.first + self.place

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from arkml.base.handler_errors import is_of_handler
@@ -16,6 +15,7 @@ from arkml.sessions.leases import Lease
 from arkml.sessions.session import (
     InferenceSession,
     Keys,
+    Noting,
     Queue,
     QueueOpener,
     Session,
@@ -50,22 +50,22 @@ class SessionTable:
     """
     The sessions of one guest, in its handle table.
 
-    `noting` charges the guest for a block of work on metadata that it pushed.
+    `queues` makes their queues, and `account` is charged for work on metadata that they push.
     """
 
-    __slots__ = ("_handles", "_keys", "_noting", "_open_queue")
+    __slots__ = ("_account", "_handles", "_keys", "_queues")
 
     def __init__(
         self,
         keys: Keys,
         handles: HandleTable[Any],
-        open_queue: QueueOpener,
-        noting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        queues: QueueOpener,
+        account: Noting | None = None,
     ) -> None:
         self._keys = keys
-        self._noting = noting
+        self._account = account
         self._handles = handles
-        self._open_queue = open_queue
+        self._queues = queues
 
     def require_room(self) -> None:
         """Raise TooManyHandles if no handle is left for another session."""
@@ -96,7 +96,7 @@ class SessionTable:
             num_features=num_features,
             num_actions=num_actions,
             is_of_guest=is_of_guest,
-            noting=self._noting,
+            account=self._account,
             demand=demand,
             lease=lease,
         )
@@ -123,7 +123,7 @@ class SessionTable:
             num_actions=start.num_actions,
             sink=start.sink,
             run=start.run,
-            noting=self._noting,
+            account=self._account,
         )
 
     def get(self, handle: int, kind: type[S]) -> S:
@@ -164,7 +164,7 @@ class SessionTable:
         self, handle: int, num_features: int, num_actions: int, *, training: bool
     ) -> tuple[Queue, int]:
         key = self._keys.next()
-        queue = self._open_queue(
+        queue = self._queues.open_queue(
             handle, training=training, num_features=num_features, num_actions=num_actions, key=key
         )
         return queue, key

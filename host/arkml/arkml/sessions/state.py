@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
@@ -72,6 +73,11 @@ class FreeWork:
         return nullcontext()
 
 
+def run_now(job: Callable[[], None]) -> None:
+    """Run `job` on this thread."""
+    job()
+
+
 _NO_REQUESTS = nullcontext()  # what has made no request has none that grows on another thread
 
 
@@ -86,8 +92,12 @@ class GuestState:
         stopwatch: Returns a time in seconds.
         background: Runs a job on this or another thread.
         hives: The access to the hives that the guest may use, if there are any.
-        account: Charged with the time that the host works for the guest.
+        account: Charged with the time that the host works for the guest; by default nothing is.
         spec: The section `arkml.spec` of its module, or None.
+        input: The input of the present call.
+        panic: Message, location and debug contexts of the present call's panic, or None.
+        pending_polls: Number of polls of the present call that met a pending future.
+        non_finite_actions: Number of non-finite actions in `ark-ml-v5` answers, sent as zeros.
         worker_module: SHA-256 of the module that remote workers run, empty for the guest's own.
         revision: Changes with handles, keys of sessions and log contexts.
         as_saved: What was saved or loaded last, as `saved_sessions` takes it.
@@ -95,9 +105,9 @@ class GuestState:
     """
 
     __slots__ = (
-        "_brain_memory", "_brains", "_changes", "_declared", "_futures", "_requests", "_room",
-        "_spec", "_vectors", "account", "as_saved", "background", "clock", "handles", "hives",
-        "input", "keys", "library", "limits", "log", "name", "non_finite_actions", "panic",
+        "_brain_memory", "_brains", "_changes", "_declared", "_futures", "_log", "_requests",
+        "_room", "_spec", "_vectors", "account", "as_saved", "background", "clock", "handles",
+        "hives", "input", "keys", "library", "limits", "name", "non_finite_actions", "panic",
         "pending_polls", "revision", "sessions", "snapshots", "stopwatch", "worker_module",
     )  # fmt: skip
 
@@ -108,15 +118,15 @@ class GuestState:
         *,
         limits: Limits,
         library: PolicyLibrary,
-        open_queue: QueueOpener,
-        clock: Callable[[], int],
-        stopwatch: Callable[[], float],
-        background: Callable[[Callable[[], None]], object],
-        hives: RunGateway | None,
-        account: Charging,
+        queues: QueueOpener,
+        clock: Callable[[], int] = time.time_ns,
+        stopwatch: Callable[[], float] = time.perf_counter,
+        background: Callable[[Callable[[], None]], object] = run_now,
+        hives: RunGateway | None = None,
+        account: Charging | None = None,
         spec: bytes | None = None,
     ) -> None:
-        self.account = account
+        self.account = account = FreeWork() if account is None else account
         self.name = name
         self.limits = limits
         self.library = library
@@ -125,16 +135,10 @@ class GuestState:
         self.background = background
         self.hives = hives
         self.revision = revision = Revision()
-        self.log = GuestLog(
-            name,
-            limit=limits.log_bytes,
-            rate=limits.log_lines,
-            stopwatch=stopwatch,
-            revision=revision,
-        )
         self._room = room = HandleRoom(limits.handles)
         self.handles: HandleTable[Any] = HandleTable("handles", limit=room, revision=revision)
         # Until the guest's first use of each, which most guests never come to:
+        self._log: GuestLog | None = None
         self._brains: HandleTable[Any] | None = None
         self._brain_memory: BrainMemory | None = None
         self._vectors: CallVectors | None = None
@@ -143,7 +147,7 @@ class GuestState:
         self._requests: PendingRequests | None = None
         self.snapshots = SnapshotLeases(SNAPSHOTS_IN_USE * limits.snapshot_bytes)
         self.keys = Keys(number, revision)
-        self.sessions = SessionTable(self.keys, self.handles, open_queue, account.noting)
+        self.sessions = SessionTable(self.keys, self.handles, queues, account)
         self._spec = spec
         self._declared: DeclaredBranches | None = None
         self.worker_module = ""
@@ -152,6 +156,19 @@ class GuestState:
         self.input = b""
         self.panic: str | None = None
         self.as_saved: tuple[int, object] | None = None
+
+    @property
+    def log(self) -> GuestLog:
+        """The guest's log."""
+        if self._log is None:
+            self._log = GuestLog(
+                self.name,
+                limit=self.limits.log_bytes,
+                rate=self.limits.log_lines,
+                stopwatch=self.stopwatch,
+                revision=self.revision,
+            )
+        return self._log
 
     @property
     def brains(self) -> HandleTable[Any]:

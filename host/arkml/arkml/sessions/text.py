@@ -97,6 +97,11 @@ class Allowance:
             return refused
 
 
+def logger_name(guest: str) -> str:
+    """Return the name, below `arkml.guest`, of the logger of a guest."""
+    return harmless(guest).replace("\n", " ") or "guest"
+
+
 class GuestLog:
     """
     The log of one guest, the logger `arkml.guest.NAME`, created at the first line.
@@ -119,7 +124,7 @@ class GuestLog:
         revision: Revision | None = None,
     ) -> None:
         self._revision = Revision() if revision is None else revision
-        self._name = harmless(name).replace("\n", " ") or "guest"
+        self._name = logger_name(name)
         self._limit = limit
         self._rate = rate
         self._stopwatch = stopwatch
