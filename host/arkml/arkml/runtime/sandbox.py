@@ -478,8 +478,7 @@ def _caps(
 ) -> tuple[int, int, int, int, int]:
     """Return the limits of a Store, in the order of `bindings.limit_store`."""
     instances, memories = 4, 1  # shim, guest, WASI shim, stubs
-    tables = 1 + program.limits.tables  # the shim has one, of one element
-    return growth, max(1, table_elements), instances, tables, memories
+    return growth, table_elements, instances, program.limits.tables, memories
 
 
 def _making(engine: Engine, program: CompiledModule, free: int, is_virtual: bool) -> StepList:
@@ -529,7 +528,7 @@ def _looping(name: str) -> StepList:
     steps = StepList()
     steps.export(GUEST, name)
     steps.export(SHIM, frame.LOOPED, OTHER)
-    steps.set_element(OTHER)
+    steps.set_function(OTHER)
     steps.export(SHIM, frame.LOOP, OTHER)
     return steps
 
