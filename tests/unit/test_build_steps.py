@@ -6,7 +6,18 @@ import pytest
 import wasmtime
 
 from arkml.runtime import bindings, native
-from arkml.runtime.steps import GUEST, ITEM, MEMORY, OF, OTHER, SHIM, SLOT, NoRoom, Room, StepList
+from arkml.runtime.steps import (
+    GUEST,
+    ITEM,
+    MEMORY,
+    OF,
+    OTHER,
+    SHIM,
+    SLOT,
+    NoRoom,
+    StepList,
+    new_room,
+)
 
 BOTH = pytest.mark.parametrize("library", [native.LIBRARY, None], ids=["native", "python"])
 CONTROL = 0x1_0000
@@ -33,7 +44,7 @@ class World:
         self.linker = wasmtime.Linker(self.engine)
         self.store = bindings.new_store(bindings.address_of(self.engine.ptr()), None, None)
         self.context = bindings.store_context(self.store)
-        self.room = Room()
+        self.room = new_room()
 
     def module(self, text):
         return wasmtime.Module(self.engine, text)
@@ -42,7 +53,7 @@ class World:
         steps.take(self.store, self.context, CONTROL, self.room)
 
     def place(self, slot):
-        return ctypes.addressof(self.room) + slot * SLOT + OF
+        return self.room.buffer_info()[0] + slot * SLOT + OF
 
     def call(self, slot):
         value, trap = (ctypes.c_uint64 * 2)(), ctypes.c_uint64()

@@ -31,6 +31,8 @@ class HostBytes:
 
     def admit(self, guest: int, size: int) -> None:
         """Give a new guest the bytes of its memory. Raises InstanceLimitExceeded."""
+        if self.most is None:
+            return
         with self._lock:
             self._require_room(1, size)
             self._given[guest] = size
@@ -59,7 +61,8 @@ class HostBytes:
 
     def leave(self, guest: int) -> None:
         """Take back all bytes of a guest, now or later. Takes no lock: finalizers may call it."""
-        self._left.append(guest)
+        if self.most is not None:
+            self._left.append(guest)
 
     def _require_room(self, count: int, each: int) -> None:
         self._take_back()

@@ -105,7 +105,6 @@ class Lockstep:
         self._reading = -1.0  # of the processor clock, the last one known here
         self._charged = 0.0  # of all `used` together, what was charged until then
         self._controls: list[int] = []
-        self._reasons: list[int] = []  # indices of words
         self._free: list[int] = []  # places, a heap
         self._scalars = arena.words
         self._words = arena.word_array
@@ -124,7 +123,6 @@ class Lockstep:
         was_free = bool(self._free)
         place = heappop(self._free) if was_free else len(self.futures)
         put(self._controls, place, control)
-        put(self._reasons, place, (control + at.REASON) >> 2)
         put(self.functions, place, 0.0)
         put(self.indices, place, place)
         try:
@@ -171,15 +169,19 @@ class Lockstep:
         future, self.futures[place] = self.futures[place], 0
         if future:
             bindings.delete_future(future)
-        self._scalars[self._reasons[place]] = _RUNNING
+        self._scalars[self._reason(place)] = _RUNNING
+
+    def _reason(self, place: int) -> int:
+        """Return the index of the word of a guest's reason."""
+        return (self._controls[place] + at.REASON) >> 2
 
     def is_in_frame(self, place: int) -> bool:
         """Return True if a guest is in a call, and not at the end of a frame."""
-        return self.futures[place] != 0 and self._scalars[self._reasons[place]] != _FRAME_END
+        return self.futures[place] != 0 and self._scalars[self._reason(place)] != _FRAME_END
 
     def is_running(self, place: int) -> bool:
         """Return True if the turn of a guest ran out in the middle of a call."""
-        return self.futures[place] != 0 and self._scalars[self._reasons[place]] == _RUNNING
+        return self.futures[place] != 0 and self._scalars[self._reason(place)] == _RUNNING
 
     def begin_calls(self, places: Sequence[int], calls: Calls) -> None:
         """
@@ -391,7 +393,9 @@ class Lockstep:
             return False
         self._chosen = None  # first: a signal handler that raises below leaves nothing kept
         self._chosen_index = index = np.ascontiguousarray(places, np.intp)
-        self._chosen_fields = [column[index] for column in self._all_fields()]
+        fields = self._all_fields()
+        are_all = np.array_equal(index, np.arange(len(self._controls)))
+        self._chosen_fields = fields if are_all else [column[index] for column in fields]
         self._chosen = places
         return True
 

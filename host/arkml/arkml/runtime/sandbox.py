@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import wasmtime
@@ -36,7 +35,7 @@ from arkml.runtime.shim import control_block as at
 from arkml.runtime.shim import frame
 from arkml.runtime.shim.refusal_reasons import RefusalNotes
 from arkml.runtime.shim.render import export_name, game_export
-from arkml.runtime.steps import GUEST, MEMORY, OF, OTHER, SHIM, SLOT, NoRoom, Room, StepList
+from arkml.runtime.steps import GUEST, MEMORY, OF, OTHER, SHIM, SLOT, NoRoom, StepList, new_room
 from arkml.runtime.store import GuestStore
 from arkml.runtime.tables import SavedTables, Tables
 from arkml.runtime.traps import HEAP_FULL, NO_ROOM_FOR_OBJECTS
@@ -116,6 +115,13 @@ class Sandbox:
     `virtual` the WASI clocks and random numbers are answered by the host.
     """
 
+    __slots__ = (
+        "_arena", "_found_globals", "_found_tables", "_growth", "_is_virtual", "_loop", "_looped",
+        "_most", "_native_memory", "_owns_control", "_refusals", "_room", "_store", "columns",
+        "context", "control", "engine", "entries", "lockstep", "memory", "place", "program",
+        "records", "used", "wasi",
+    )  # fmt: skip
+
     def __init__(
         self,
         engine: Engine,
@@ -138,6 +144,8 @@ class Sandbox:
         self.used = _NONE_USED
         """The names of the exported functions in use."""
         self.memory = GuestMemory(0, program.limits) if memory is None else memory
+        self._found_globals: bindings.Globals | None = None
+        self._found_tables: Tables | None = None
         self._growth = self._most = 0  # bytes that the memory may grow to, now and at most
         self._arena = arena = engine.arena
         self.wasi = wasi or NO_GRANT
@@ -155,7 +163,7 @@ class Sandbox:
         self.place = self._store.place
         self._refusals: RefusalNotes | None = None  # until there is something to tell
         self.context = self._store.context
-        self._room = Room()
+        self._room = new_room()
         """Where the instances lie."""
         try:
             self._build(granted)
@@ -219,7 +227,7 @@ class Sandbox:
             self._found(partial(self._begin_loop, name))
         if self._looped != name:
             return None
-        place = ctypes.addressof(self._room) + OTHER * SLOT + OF
+        place = self._slot(OTHER) + OF
         return RawFunction(self.context, place, self._errors, self._room)
 
     def _begin_loop(self, name: str) -> bool:
@@ -228,9 +236,13 @@ class Sandbox:
         self._looped, self.used = name, _with(self.used, name)
         return True
 
+    def _slot(self, number: int) -> bindings.Address:
+        start, _ = self._room.buffer_info()
+        return start + number * SLOT
+
     @property
     def _guest(self) -> bindings.RawInstance:
-        place = ctypes.addressof(self._room) + GUEST * SLOT
+        place = self._slot(GUEST)
         return bindings.RawInstance(self.context, place, self._room)
 
     def _found(self, find: Callable[[], Any]) -> Any:
@@ -361,18 +373,22 @@ class Sandbox:
             self.go_back(state())
             raise
 
-    @cached_property
+    @property
     def _globals(self) -> bindings.Globals:
-        kinds = self.program.state.kinds
-        externs = [self._guest.export(global_export(number)) for number in range(len(kinds))]
-        return bindings.Globals(self.context, externs, kinds)
+        if self._found_globals is None:
+            kinds = self.program.state.kinds
+            externs = [self._guest.export(global_export(number)) for number in range(len(kinds))]
+            self._found_globals = bindings.Globals(self.context, externs, kinds)
+        return self._found_globals
 
-    @cached_property
+    @property
     def _tables(self) -> Tables:
-        plan, export = self.program.state, self._guest.export
-        tables = [export(table_export(number)) for number in range(len(plan.tables))]
-        functions = [export(function_export(number)) for number in range(len(plan.functions))]
-        return Tables(self.context, plan, tables, functions)
+        if self._found_tables is None:
+            plan, export = self.program.state, self._guest.export
+            tables = [export(table_export(number)) for number in range(len(plan.tables))]
+            functions = [export(function_export(number)) for number in range(len(plan.functions))]
+            self._found_tables = Tables(self.context, plan, tables, functions)
+        return self._found_tables
 
     def _renew(self) -> None:
         """Make the instance anew, in the same place. The guest is in no call."""
@@ -381,8 +397,7 @@ class Sandbox:
         self.context = self._store.context
         self.entries.clear()
         self._loop, self._looped, self.used = None, "", _NONE_USED
-        vars(self).pop("_globals", None)
-        vars(self).pop("_tables", None)
+        self._found_globals = self._found_tables = None
         self._build(granted)
         self.limit_memory(allowed)
 
@@ -436,9 +451,9 @@ class Sandbox:
             except NoRoom:
                 assert program.memory is not None
                 raise self._has_no_room(program.memory.minimum) from None
-        place = ctypes.addressof(self._room) + MEMORY * SLOT + OF
-        self._native_memory = bindings.NativeMemory(self.context, place, self._room)
-        self.memory.move(self._native_memory.base)  # handlers know it, also of one made anew
+        memory = bindings.NativeMemory(self.context, self._slot(MEMORY) + OF, self._room)
+        self._native_memory = memory
+        self.memory.move(memory.base)  # handlers know it, also of one made anew
         self._store.is_built = True
 
     def _making(self, free: int) -> StepList:

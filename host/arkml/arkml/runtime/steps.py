@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -28,8 +29,12 @@ instance or item.
 SLOT = 32
 OF = 8
 """Bytes in a slot before an item, a wasmtime_extern_t; an instance is at its beginning."""
-Room = ctypes.c_uint64 * (SLOTS * SLOT // 8)
-"""Room of one guest, which stays where it is."""
+
+
+def new_room() -> array[int]:
+    """Return the room of one guest, which stays where it is."""
+    return array("Q", (0,)) * (SLOTS * SLOT // 8)
+
 
 _FUNCTIONS: dict[str, object] = {
     "limit": bindings.limit_store,
@@ -114,13 +119,13 @@ class StepList:
         """Let the memory in a slot grow. Taking the step raises NoRoom."""
         self._add(StepKind.GROW, slot=memory, numbers=(pages,))
 
-    def take(self, store: Address, context: Address, control: int, room: Any) -> None:
+    def take(self, store: Address, context: Address, control: int, room: array[int]) -> None:
         """
         Take all steps for one guest, whose control block is at the offset `control`.
 
         Raises WasmtimeError, Trap, NoRoom, and KeyError for an item that there is not.
         """
-        place = ctypes.addressof(room)
+        place, _ = room.buffer_info()
         if native.LIBRARY is None:
             for step in self._list:
                 _TAKE[step.kind](step, store, context, control, place)
