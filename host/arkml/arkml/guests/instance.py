@@ -208,7 +208,7 @@ class Instance(Unique):
         self.module = module
         self.failure: GuestError | None = None
         self.is_closed = True  # until there is something to close
-        self._lent: list[weakref.ref[Any]] = []  # memories that views may still be of
+        self._lent: tuple[weakref.ref[Any], ...] = ()  # memories that views may still be of
         self._is_freed = True  # likewise; a closing that was cut off leaves a closed one to free
         self.words = engine.arena.words
         self._unclosed = shared.unclosed or Unclosed(f"<Guest {name}>")
@@ -445,7 +445,7 @@ class Instance(Unique):
         """Raise GuestBusy while a view of the memory is in use."""
         if not self._lent:
             return
-        self._lent = [lent for lent in self._lent if lent() is not None]
+        self._lent = tuple(lent for lent in self._lent if lent() is not None)
         if self._lent:
             raise GuestBusy(
                 f"a view of the memory of {self.name} is in use: close the guest behind its block,"
@@ -743,7 +743,7 @@ class Instance(Unique):
         """Let the memory be looked at, read-only; the instance is not freed meanwhile."""
         with self.memory() as memory:
             whole: Any = memory.whole()
-            self._lent.append(weakref.ref(whole))
+            self._lent += (weakref.ref(whole),)
         whole.owner = self  # a part of the view may outlive the block
         lent = weakref.ref(whole)
         view = memoryview(whole).cast("B").toreadonly() if len(whole) else memoryview(b"")

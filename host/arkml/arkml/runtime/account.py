@@ -120,7 +120,8 @@ _FIRST_SIZE = 8  # of the fields of Usage
 
 
 _Kinds: TypeAlias = tuple[float, float, float, float, float, float, float, float]
-_NO_KINDS: _Kinds = (0.0,) * 8
+KINDS = 8
+"""Kinds of seconds but wasm's: those of `WorkKind`, models, policies, waits, functions."""
 
 
 class Seconds(Protocol):
@@ -129,6 +130,8 @@ class Seconds(Protocol):
     used: array[float]
     began: array[float]
     functions: array[float]
+    work: array[float]
+    before: array[float]
     touched: set[int]
 
     def counted(self, seconds: float, *, may_wait: bool = False) -> float:
@@ -180,16 +183,14 @@ class Account:
     """
 
     __slots__ = (
-        "_before", "_began", "_inner", "_kept", "_lockstep", "_older", "_place", "_seconds",
-        "budget", "extra", "limits", "model_seconds", "policy_seconds", "single", "wait_seconds",
+        "_began", "_inner", "_kept", "_lockstep", "_older", "_place", "budget", "extra", "limits",
+        "model_seconds", "policy_seconds", "single", "wait_seconds",
     )  # fmt: skip
 
     def __init__(self, lockstep: Seconds, place: int) -> None:
         self._lockstep = lockstep
         self._place = place
-        self._seconds = [0.0] * len(WorkKind)
-        self._began = -1.0  # of `began`, when the seconds below were noted
-        self._before: _Kinds = _NO_KINDS  # all seconds but wasm's, before the present call
+        self._began = -1.0  # of `began`, when `Seconds.before` was noted
         self._older = 0.0, 0.0  # of models and policies, entered since then and spent before
         self._inner = 0.0  # seconds inside of the present import that have a kind of their own
         self.budget = math.inf
@@ -207,6 +208,17 @@ class Account:
         self.limits: ByteLimits = _NO_LIMITS
         """The limits on the guest's bytes."""
         self._kept: tuple[KeptBytes, KeptBytes] | None = None  # until an environment keeps some
+
+    @property
+    def _seconds(self) -> array[float]:
+        """The seconds of work of each kind."""
+        start = len(WorkKind) * self._place
+        return self._lockstep.work[start : start + len(WorkKind)]
+
+    @property
+    def _notes(self) -> slice:
+        """Where the seconds before the present call are noted."""
+        return slice(KINDS * self._place, KINDS * (self._place + 1))
 
     @property
     def kept_rows(self) -> KeptBytes:
@@ -255,7 +267,7 @@ class Account:
         if seconds > LONG:
             seconds = self.counted(seconds, may_wait=kind in _MAY_WAIT)
         self.begin_kinds()
-        self._seconds[kind] += seconds
+        self._lockstep.work[len(WorkKind) * self._place + kind] += seconds
         self._lockstep.used[self._place] += seconds
 
     def add_run(self, seconds: float, *, is_of_guest: bool, older: float = 0.0) -> None:
@@ -299,7 +311,7 @@ class Account:
         """Count a wait that the guest asked for, and charge it if the guest polled in a loop."""
         self.begin_kinds()
         if is_charged:
-            self._seconds[WorkKind.IMPORTS] += seconds
+            self._lockstep.work[len(WorkKind) * self._place + WorkKind.IMPORTS] += seconds
             self._lockstep.used[self._place] += seconds
             self._lockstep.leave_out(seconds)
         else:
@@ -355,7 +367,8 @@ class Account:
         began = self._lockstep.began[self._place]
         if began != self._began:
             kinds = self._kinds(self._models_and_policies(began))
-            self._began, self._before, self._older = began, kinds, (0.0, 0.0)
+            self._began, self._older = began, (0.0, 0.0)
+            self._lockstep.before[self._notes] = array("d", kinds)
 
     def last_call(self) -> Usage:
         """Return the seconds of the present call or, after it, of the last one, without sizes."""
@@ -363,7 +376,9 @@ class Account:
         imports, copies, vetting, models, own_models, policies, waits, functions = (
             now - before
             for now, before in zip(
-                self._kinds(self._models_and_policies()), self._before, strict=True
+                self._kinds(self._models_and_policies()),
+                self._lockstep.before[self._notes],
+                strict=True,
             )
         )
         others = imports + copies + vetting + models + own_models + functions  # as charged

@@ -14,7 +14,14 @@ import numpy.typing as npt
 
 from arkml.arrays import Marks, some
 from arkml.runtime import bindings, native
-from arkml.runtime.account import LONG, counted_seconds, last_reading, read_processor_clock
+from arkml.runtime.account import (
+    KINDS,
+    LONG,
+    WorkKind,
+    counted_seconds,
+    last_reading,
+    read_processor_clock,
+)
 from arkml.runtime.columns.arena import Arena
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.deadline import ALERT, SHORT
@@ -76,6 +83,10 @@ class Lockstep:
         """Seconds that were charged to each guest when its call or frame began, by place."""
         self.functions: array[float] = array("d")
         """Of `used`, the seconds of functions of the game, by place."""
+        self.work: array[float] = array("d")
+        """Of `used`, the seconds of each `WorkKind`, by place."""
+        self.before: array[float] = array("d")
+        """The seconds of each kind but wasm's before the present call, by place, see `Account`."""
         self.indices: array[int] = array("q")
         """The index of each guest in its fleet, by place."""
         self.touched: set[int] = set()
@@ -124,6 +135,8 @@ class Lockstep:
         place = heappop(self._free) if was_free else len(self.futures)
         put(self._controls, place, control)
         put(self.functions, place, 0.0)
+        for column, none in ((self.work, _NO_WORK), (self.before, _NONE_BEFORE)):
+            column[len(none) * place : len(none) * (place + 1)] = none
         put(self.indices, place, place)
         try:
             self._rounds.enter(place, control)
@@ -428,6 +441,7 @@ def _is_constant(places: Sequence[int] | Places) -> bool:
     return isinstance(places, tuple)
 
 
+_NO_WORK, _NONE_BEFORE = (array("d", (0.0,)) * count for count in (len(WorkKind), KINDS))
 _WORDS = (at.REASON, at.ANSWER, at.RECORD, at.FRAMES, at.FRAMES_AHEAD, at.NOTED)
 _NUMBERS = (at.TRAP, at.ERROR, at.ARGUMENTS)
 _REASON, _ANSWER, _RECORD, _FRAMES, _FRAMES_AHEAD, _NOTED, _TRAP, _ERROR, _ARGUMENTS = range(9)

@@ -55,7 +55,7 @@ class DeclaredBranches:
         try:
             self.behaviors = _behaviors_in(section)
         except InvalidSpec as error:
-            self.fault = error
+            self.fault = error.with_traceback(None)  # which would keep the guest's frames
 
     @property
     def origin(self) -> Hashable:

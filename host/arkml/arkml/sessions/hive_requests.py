@@ -44,7 +44,7 @@ class HiveRequests(Family):
         return hives
 
     def _start_training(self, request: TrainingRequest) -> int:
-        self._guest.declared.note(request)
+        self._guest.declare(request)
         hives = self._hives(f"start experiment {request.experiment!r} on {request.hive}")
         self._guest.sessions.require_room()
         if request.workers:

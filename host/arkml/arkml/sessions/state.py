@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from arkml.limits import Limits
@@ -18,6 +19,7 @@ from arkml.sessions.handles import U32_LAYOUT, HandleRoom, HandleTable
 from arkml.sessions.leases import SNAPSHOTS_IN_USE, SnapshotLeases
 from arkml.sessions.pending_requests import PendingRequests
 from arkml.sessions.revision import Revision
+from arkml.sessions.run_request import TrainingRequest
 from arkml.sessions.session import Keys, QueueOpener
 from arkml.sessions.session_table import SessionTable
 from arkml.sessions.text import GuestLog
@@ -79,6 +81,9 @@ def run_now(job: Callable[[], None]) -> None:
 
 
 _NO_REQUESTS = nullcontext()  # what has made no request has none that grows on another thread
+
+
+_declared_in = lru_cache(64)(DeclaredBranches)  # one for all guests that asked for no run
 
 
 class GuestState:
@@ -248,10 +253,14 @@ class GuestState:
 
     @property
     def declared(self) -> DeclaredBranches:
-        """The branches that the guest declares, read on first use."""
+        """The branches that the guest declares."""
+        return self._declared or _declared_in(self._spec)
+
+    def declare(self, request: TrainingRequest) -> None:
+        """Keep what a request for a run declares; see `DeclaredBranches.note`."""
         if self._declared is None:
             self._declared = DeclaredBranches(self._spec)
-        return self._declared
+        self._declared.note(request)
 
 
 class Family:
