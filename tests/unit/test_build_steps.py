@@ -25,11 +25,10 @@ PROVIDER = """(module
   (memory (export "memory") 0)
   (global (export "small") (mut i32) (i32.const 0))
   (global (export "large") (mut i64) (i64.const 0))
-  (type $called (func (result i64)))
-  (global $function (export "function") (mut (ref null $called)) (ref.null $called))
+  (table (export "table") 1 funcref)
   (func (export "read") (result i64)
     (i64.add (global.get 1) (i64.extend_i32_u (global.get 0))))
-  (func (export "call") (result i64) (call_ref $called (global.get $function))))"""
+  (func (export "call") (result i64) (call_indirect (result i64) (i32.const 0))))"""
 USER = """(module
   (import "host" "read" (func $read (result i64)))
   (import "host" "memory" (memory 0))
@@ -97,8 +96,8 @@ def test_steps_make_instances_that_use_each_other(world):
     steps.instantiate_prepared(OTHER, bindings.prepare(world.linker, world.module("(module)")))
     steps.instantiate(GUEST, world.linker, world.module(USER))
     steps.export(GUEST, "doubled")
-    steps.export(SHIM, "function", OTHER)
-    steps.set_function(OTHER)
+    steps.export(SHIM, "table", OTHER)
+    steps.set_element(OTHER)
     steps.export(SHIM, "call", OTHER)
 
     world.take(steps)

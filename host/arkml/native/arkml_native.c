@@ -63,7 +63,7 @@
 #define ARKML_PUBLIC __attribute__((visibility("default")))
 #endif
 
-#define ARKML_BUILD 13u /* another one for each change of a structure or function here */
+#define ARKML_BUILD 12u /* another one for each change of a structure or function here */
 #define ARKML_MOST_THREADS 256
 #define TO_ZERO 0x8040u /* of MXCSR: results and operands, as in `policies/subnormals.py` */
 
@@ -362,7 +362,7 @@ ARKML_PUBLIC void arkml_delete(delete_function delete, const int64_t *places, si
 
 /* ---- Instances of guests ------------------------------------------------------------------ */
 
-enum { LIMIT, SET_DEADLINE, TURNS, PREPARED, LINKED, EXPORT, FIND, DEFINE, SET_GLOBAL, SET_FUNCTION,
+enum { LIMIT, SET_DEADLINE, TURNS, PREPARED, LINKED, EXPORT, FIND, DEFINE, SET_GLOBAL, SET_ELEMENT,
        GROW };
 
 enum { I32 = 0 }; /* a kind of values */
@@ -407,6 +407,7 @@ struct arkml_steps {
     void *(*define)(void *linker, void *context, const char *, size_t, const char *, size_t,
                     const void *item);
     void *(*set_global)(void *context, const void *global, const void *value);
+    void *(*set_element)(void *context, const void *table, uint64_t index, const void *value);
     void *(*grow)(void *context, const void *memory, uint64_t pages, uint64_t *before);
     const struct step *steps;
     size_t count;
@@ -451,9 +452,9 @@ static bool take_step(const struct arkml_steps *all, const struct step *step, vo
         else value.of[0] = number;
         *error = all->set_global(context, room->of, &value);
         break;
-    case SET_FUNCTION:
+    case SET_ELEMENT:
         memcpy(value.of, room->of, sizeof value.of);
-        *error = all->set_global(context, slot->of, &value);
+        *error = all->set_element(context, slot->of, 0, &value);
         break;
     case GROW:
         *error = all->grow(context, slot->of, number, &before);

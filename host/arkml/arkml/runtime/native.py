@@ -18,7 +18,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-BUILD = 13
+BUILD = 12
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -141,7 +141,7 @@ class StepKind(IntEnum):
     FIND = 6
     DEFINE = 7
     SET_GLOBAL = 8
-    SET_FUNCTION = 9
+    SET_ELEMENT = 9
     GROW = 10
 
 
@@ -179,6 +179,7 @@ class BuildSteps(ctypes.Structure):
         ("find", c_void_p),
         ("define", c_void_p),
         ("set_global", c_void_p),
+        ("set_element", c_void_p),
         ("grow", c_void_p),
         ("steps", c_void_p),
         ("count", c_size_t),

@@ -493,7 +493,8 @@ def _caps(
 ) -> tuple[int, int, int, int, int]:
     """Return the limits of a Store, in the order of `bindings.limit_store`."""
     instances, memories = 4, 1  # shim, guest, WASI shim, stubs
-    return growth, table_elements, instances, program.limits.tables, memories
+    tables = 1 + program.limits.tables  # the shim has one, of one element
+    return growth, max(1, table_elements), instances, tables, memories
 
 
 def _making(engine: Engine, program: CompiledModule, free: int, is_virtual: bool) -> StepList:
@@ -543,7 +544,7 @@ def _looping(name: str) -> StepList:
     steps = StepList()
     steps.export(GUEST, name)
     steps.export(SHIM, frame.LOOPED, OTHER)
-    steps.set_function(OTHER)
+    steps.set_element(OTHER)
     steps.export(SHIM, frame.LOOP, OTHER)
     return steps
 

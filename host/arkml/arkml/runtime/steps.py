@@ -48,6 +48,7 @@ _FUNCTIONS: dict[str, object] = {
     "find": bindings.find_item,
     "define": bindings.define_item,
     "set_global": bindings.set_global,
+    "set_element": bindings.set_element,
     "grow": bindings.grow_memory,
 }
 """The functions of wasmtime that a `native.BuildSteps` has, by field."""
@@ -111,9 +112,9 @@ class StepList:
         step = self._add(StepKind.SET_GLOBAL, flags=BY_BLOCK * by_block, numbers=(value,))
         step.value[0] = bindings.KINDS[kind]
 
-    def set_function(self, slot: int) -> None:
-        """Set the global in a slot to the item, a function."""
-        self._add(StepKind.SET_FUNCTION, slot=slot).value[0] = bindings.FUNCTION_KIND
+    def set_element(self, table: int) -> None:
+        """Put the item, a function, into element 0 of the table in a slot."""
+        self._add(StepKind.SET_ELEMENT, slot=table).value[0] = bindings.FUNCTION_KIND
 
     def grow(self, memory: int, pages: int) -> None:
         """Let the memory in a slot grow. Taking the step raises NoRoom."""
@@ -230,11 +231,12 @@ def _set_global(step: Any, _store: Address, context: Address, control: int, plac
     bindings.check(bindings.set_global(context, _item(place, ITEM), ctypes.addressof(item)))
 
 
-def _set_function(step: Any, _store: Address, context: Address, _: int, place: Address) -> None:
+def _set_element(step: Any, _store: Address, context: Address, _: int, place: Address) -> None:
     value = bytearray(step.value)
     value[OF:] = ctypes.string_at(_item(place, ITEM), len(value) - OF)
     item = (ctypes.c_uint8 * len(value)).from_buffer(value)
-    bindings.check(bindings.set_global(context, _item(place, step.slot), ctypes.addressof(item)))
+    table = _item(place, step.slot)
+    bindings.check(bindings.set_element(context, table, 0, ctypes.addressof(item)))
 
 
 def _grow(step: Any, _store: Address, context: Address, _: int, place: Address) -> None:
@@ -255,6 +257,6 @@ _TAKE: dict[int, Callable[..., None]] = {
     StepKind.FIND: _find,
     StepKind.DEFINE: _define,
     StepKind.SET_GLOBAL: _set_global,
-    StepKind.SET_FUNCTION: _set_function,
+    StepKind.SET_ELEMENT: _set_element,
     StepKind.GROW: _grow,
 }

@@ -12,7 +12,7 @@ BLOCK_BYTES = 256  # copied or looked at between two epoch checks
 LOOP = "frames"
 """Name of the loop of frames, as an export."""
 LOOPED = "frame"
-"""Name of the global that holds the frame that the loop calls."""
+"""Name of the table whose one slot holds the frame that the loop calls."""
 
 
 def _field(offset: int) -> str:
@@ -85,11 +85,10 @@ TEXT = f"""
 ;; Frames of the guest, one after another in one call: to resume it is cheaper than to begin a call.
 ;; The guest is suspended at the end of a frame, so that nothing of the next one has run. There the
 ;; host drops the call where the guest has to be called otherwise.
-(type $frame (func))
-(global $frame (export "{LOOPED}") (mut (ref null $frame)) (ref.null $frame))
+(table $frame (export "{LOOPED}") 1 1 funcref)
 (func ${LOOP} (export "{LOOP}") (local $ahead i32)
   (loop $next
-    (call_ref $frame (global.get $frame))
+    (call_indirect $frame (i32.const 0))
     (call $count (i32.const {at.FRAMES}) (i32.const 1))
     (local.set $ahead (i32.load $c offset={at.FRAMES_AHEAD} (global.get $base)))
     (if (local.get $ahead)
