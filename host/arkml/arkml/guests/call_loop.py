@@ -80,7 +80,7 @@ class CallLoop:
     """
 
     __slots__ = (
-        "__weakref__", "_call_seconds", "_entries", "_limits", "_regions", "_run_seconds",
+        "__weakref__", "_call_seconds", "_limits", "_regions", "_run_seconds", "_sandbox",
         "_single", "_touched", "_used", "_waiting", "_words", "account", "block", "control",
         "fiber", "instance", "is_command", "is_initialized", "name", "place", "services",
     )  # fmt: skip
@@ -92,7 +92,7 @@ class CallLoop:
         self.control, self.place = instance.control, instance.place
         self.block = instance.fiber.block
         self._touched = instance.lockstep.touched
-        self._entries = instance.entries
+        self._sandbox = instance.sandbox
         self._regions = instance.regions
         self._words = instance.words
         self._limits = instance.limits
@@ -111,7 +111,7 @@ class CallLoop:
 
     def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
         """Call an exported function and return its result; see `Guest.call`."""
-        entry, instance, fiber = self._entries.get(function), self.instance, self.fiber
+        entry, instance, fiber = self._sandbox.entries.get(function), self.instance, self.fiber
         if (
             entry is None
             or budget is not RUN_SECONDS
@@ -187,7 +187,7 @@ class CallLoop:
         instance = self.instance
         if (instance.failure is not None or instance.is_closed) and (refusal := instance.refusal()):
             raise refusal
-        entry = self._entries.get(function)
+        entry = self._sandbox.entries.get(function)
         if entry is None:
             with self.fiber.call_guard.kept(self.name):
                 if instance.is_closed and (refusal := instance.refusal()):

@@ -184,7 +184,7 @@ class Instance(Unique):
         "__weakref__", "_compiler", "_final", "_final_usage", "_give", "_given_bytes", "_handlers",
         "_is_freed", "_key", "_lent", "_object_bytes", "_owner", "_sandbox", "_seen_bytes",
         "_snapshots", "_trace", "_unclosed", "_waiting", "_world", "account", "columns", "control",
-        "counted_before", "entries", "failure", "fiber", "is_closed", "library", "limits",
+        "counted_before", "failure", "fiber", "is_closed", "library", "limits",
         "lockstep", "module", "most_memory", "name", "non_finite_features", "number",
         "place", "regions", "services", "warned", "words",
     )  # fmt: skip
@@ -244,8 +244,6 @@ class Instance(Unique):
         self.account = Account(sandbox.lockstep, sandbox.place)
         self.library = shared.library
         self.limits = _limits_of(module)
-        self.entries = sandbox.entries
-        """Exported functions that were called before, by name."""
         self.regions = sandbox.records.regions
         """The queue of each session, by the index of its record."""
         try:

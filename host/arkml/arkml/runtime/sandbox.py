@@ -47,6 +47,7 @@ _BUILD_TICKS = 1 << 32  # no guest code runs, but segments are filled: however s
 
 
 _NONE_USED: frozenset[str] = frozenset()
+_NO_ENTRIES: dict[str, ExportedFunction] = {}  # one for all guests that are called together
 
 
 @lru_cache(maxsize=256)
@@ -137,7 +138,7 @@ class Sandbox:
         self.program = program
         self.columns = columns
         self.lockstep = lockstep
-        self.entries: dict[str, ExportedFunction] = {}
+        self.entries = _NO_ENTRIES  # as long as none was
         """The exported functions that were called alone, by name."""
         self._loop: ExportedFunction | None = None
         self._looped = ""  # the name of the function that the shim's loop calls
@@ -192,6 +193,7 @@ class Sandbox:
         if entry is None and (function := self.function(name)) is not None:
             kind = self.program.functions.get(name, FunctionType())
             entry = ExportedFunction(function, name, kind.params, kind.results)
+            self.entries = self.entries or {}
             self.entries[name] = entry
         return entry
 
@@ -395,8 +397,8 @@ class Sandbox:
         allowed, granted = self._growth, self._granted()
         self._store.replace(self.engine.address)
         self.context = self._store.context
-        self.entries.clear()
-        self._loop, self._looped, self.used = None, "", _NONE_USED
+        self.entries, self.used = _NO_ENTRIES, _NONE_USED
+        self._loop, self._looped = None, ""
         self._found_globals = self._found_tables = None
         self._build(granted)
         self.limit_memory(allowed)
