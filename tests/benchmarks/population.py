@@ -24,7 +24,7 @@ from arkml.guests.guest import calls_of
 TOPIC = "population"
 SIZES = (100, 1_000, 10_000)
 LIMITED = (1_000, 10_000)  # a hundred guests share the cost of the first too little
-CREATION, MEMORY = AtMost(70.0), AtMost(32.0)
+CREATION, MEMORY = AtMost(70.0), AtMost(27.0)
 FEATURES = 8
 PAGE = 4_096
 PRESENT = 1 << 63  # of an entry in /proc/self/pagemap

@@ -206,7 +206,7 @@ class FleetCall:
 
     def _room_for_results(self) -> ResultRoom:
         first = self._everyone[0].instance.entry(self._function)
-        return ResultRoom(first, [one.instance.function(self._function) for one in self._everyone])
+        return ResultRoom(first, (one.instance.function(self._function) for one in self._everyone))
 
     def _newly_closed(self) -> dict[int, GuestError]:
         """Return the errors of closed guests, by index, that no call has reported before."""
@@ -511,5 +511,6 @@ def _loops(guests: Sequence[CallLoop], function: str) -> Calls | None:
 
     None for a function with arguments or results.
     """
-    loops = [guest.instance.sandbox.loop_function(function) for guest in guests]
-    return None if None in loops else calls_of([loop for loop in loops if loop is not None])
+    found = (guest.instance.sandbox.loop_function(function) for guest in guests)
+    loops = calls_of(loop for loop in found if loop is not None)
+    return loops if len(loops) == len(guests) else None

@@ -6,7 +6,7 @@ import ctypes
 import operator
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -70,12 +70,15 @@ class RawFunction(NamedTuple):
     owner: Any
 
 
-def calls_of(functions: Sequence[RawFunction]) -> Calls:
+def calls_of(functions: Iterable[RawFunction]) -> Calls:
     """Return calls of functions without arguments and results, uint64, [n, 8]."""
-    calls: Calls = np.full((len(functions), CALL_WORDS), _NO_VALUES, np.uint64)
-    calls[:, _ARGUMENT_COUNT] = calls[:, _RESULT_COUNT] = 0
-    for index, field in enumerate((_CONTEXT, _PLACE, _TRAP)):
-        calls[:, field] = [function[index] for function in functions]
+    found = array("Q")
+    for context, place, errors, _ in functions:
+        found.extend((context, place, errors))
+    rows = np.frombuffer(found, np.uint64).reshape(-1, 3)
+    calls: Calls = np.full((len(rows), CALL_WORDS), _NO_VALUES, np.uint64)
+    calls[:, (_CONTEXT, _PLACE, _TRAP)] = rows
+    calls[:, (_ARGUMENT_COUNT, _RESULT_COUNT)] = 0
     calls[:, _ERROR] = calls[:, _TRAP] + 8
     return calls
 
@@ -188,17 +191,16 @@ class ResultRoom:
     arguments, until one of them is an array. Then each has its own, side by side as well.
     """
 
-    def __init__(self, first: ExportedFunction, functions: Sequence[RawFunction]) -> None:
+    def __init__(self, first: ExportedFunction, functions: Iterable[RawFunction]) -> None:
         self._first = first
         self._kinds = first.results
-        self._count = len(functions)
+        self._functions = array("Q")  # side by side, and not an object for each
+        calls = calls_of(self._kept(functions))
+        self._count = len(calls)
         self._size = bindings.VALUE_SIZE * max(1, len(self._kinds))
         self._room = (ctypes.c_uint8 * (self._size * self._count))()
         first.ready()
-        self._functions = array("Q")  # side by side, and not an object for each
-        for function in functions:
-            self._functions.extend(function.owner)
-        calls, order = calls_of(functions), np.arange(self._count, dtype=np.uint64)
+        order = np.arange(self._count, dtype=np.uint64)
         place, words = self._functions.buffer_info()
         calls[:, _PLACE] = place + order * (words * self._functions.itemsize // self._count)
         calls[:, _ARGUMENTS], calls[:, _ARGUMENT_COUNT] = first.arguments, len(first.params)
@@ -209,6 +211,11 @@ class ResultRoom:
         self._shared = self.calls
         self._own: Calls | None = None
         self._cells: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)  # of arguments, if they are own
+
+    def _kept(self, functions: Iterable[RawFunction]) -> Iterator[RawFunction]:
+        for function in functions:
+            self._functions.extend(function.owner)
+            yield function
 
     def set_arguments(self, arguments: Sequence[Numbers], rows: Rows | None, total: int) -> None:
         """
