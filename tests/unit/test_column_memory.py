@@ -12,8 +12,7 @@ import pytest
 from arkml.errors import ColumnsFull
 from arkml.limits import MIB, Limits
 from arkml.runtime.columns.arena import PAGE, Arena, block_bytes
-from arkml.runtime.columns.records import Records
-from arkml.runtime.columns.region import Region
+from arkml.runtime.columns.region import Records, Region
 from arkml.runtime.columns.slabs import Columns, Shape
 from arkml.runtime.shared_engine import shared_engine
 from arkml.runtime.shim import control_block as at

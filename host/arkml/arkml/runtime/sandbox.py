@@ -18,7 +18,7 @@ from arkml.errors import (
     TableLimitExceeded,
 )
 from arkml.runtime import bindings, epochs
-from arkml.runtime.columns.records import Records
+from arkml.runtime.columns.region import Records
 from arkml.runtime.columns.slabs import Columns
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.deadline import TURN_TICKS
