@@ -101,7 +101,7 @@ def _act(bench: Bench, agents: int) -> Row:
 def _session(guest: Guest) -> Any:
     calls = calls_of(guest)
     (record,) = calls.instance.regions
-    return calls.services.session_at(record)
+    return calls.services.sessions.at(record)
 
 
 def _suspensions(guest: Guest, seconds: float) -> Block:

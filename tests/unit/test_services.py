@@ -210,7 +210,7 @@ def test_guests_log_at_their_level_and_unknown_ones_as_errors(world, caplog, lev
 
 
 def test_a_pending_vector_is_taken_once_and_in_full(world):
-    world.services.offer(b"abc")
+    world.services.vectors.keep_pending(b"abc")
     with pytest.raises(InvalidArguments):
         world.core[4].take_host_return_vec(Room(2))
     room = Room(3)
@@ -222,8 +222,8 @@ def test_a_pending_vector_is_taken_once_and_in_full(world):
 
 
 def test_only_the_last_vector_is_pending_and_an_empty_one_is_too(world):
-    world.services.offer(b"abc")
-    world.services.offer(b"")
+    world.services.vectors.keep_pending(b"abc")
+    world.services.vectors.keep_pending(b"")
     world.core[4].take_host_return_vec(Room(0))
 
     with pytest.raises(NotFound):
@@ -242,7 +242,7 @@ def test_time_comes_from_the_clock(world):
 
 def test_a_session_lives_from_start_to_stop(world):
     handle = world.infer()
-    session = world.services.session_at(world.services.sessions._handles.index(handle))
+    session = world.services.sessions.at(world.services.sessions._handles.index(handle))
     live = world.services.live_handles
     world.v1.stop_inference(handle)
 
@@ -289,7 +289,7 @@ def test_v5_refuses_more_actions_than_a_guest_can_multiply():
 def test_v5_answers_with_bytes_and_empties_the_queue(world):
     handle = world.v5.start_inference(b"model", SnapshotFormat.ONNX)
     world.push(EpisodeState.RUNNING, EpisodeState.TERMINAL)
-    world.services.session_at(0).answer()
+    world.services.sessions.at(0).answer()
     answer = world.v5.submit_inference_observations(handle)
 
     assert answer == struct.pack("<BBHQB2fQB", 0, 2, 2, 0, 1, 1.5, 1.5, 1, 0)
@@ -314,11 +314,11 @@ def test_v5_sends_zeros_for_actions_that_are_not_finite_and_says_so_once(caplog)
     handle = world.v5.start_inference(b"model", SnapshotFormat.ONNX)
     for _ in range(2):
         world.push(EpisodeState.RUNNING)
-        world.services.session_at(0).answer()
+        world.services.sessions.at(0).answer()
         answer = world.v5.submit_inference_observations(handle)
 
     assert answer[4:] == struct.pack("<QB2f", 0, 1, 0, 0)
-    assert world.services.session_at(0).non_finite_actions == 4
+    assert world.services.sessions.at(0).non_finite_actions == 4
     assert len(caplog.messages) == 1
 
 

@@ -207,7 +207,7 @@ class CallLoop:
         instance = self.instance
         if (refusal := instance.refusal()) is not None:
             raise refusal
-        loop = instance.loop(function)
+        loop = self._sandbox.loop(function)
         if loop is None:
             return self.begin(function)
         self._words[self.block + _FRAMES_AHEAD] = 0
@@ -304,7 +304,7 @@ class CallLoop:
         record = self._words[self.block + _RECORD]
         region = self._regions[record]
         if region.session is None:
-            region.session = self.services.session_at(record)
+            region.session = self.services.sessions.at(record)
         session: Session = region.session
         return session
 

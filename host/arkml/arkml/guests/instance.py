@@ -301,10 +301,6 @@ class Instance(Unique):
             f"{self.name} exports no function {cut_repr(function)}; it exports {exported}"
         )
 
-    def loop(self, function: str) -> ExportedFunction | None:
-        """Return the shim's loop of frames over the export; None if that is not `() -> ()`."""
-        return self._sandbox.loop(function)
-
     @property
     def news(self) -> GuestNews:
         """What the shim has noted for the host."""
@@ -822,8 +818,8 @@ class Instance(Unique):
         return region
 
     def offer(self, data: bytes) -> None:
-        """Keep the bytes of a vector result; see `Services.offer`."""
-        self.services.offer(data)
+        """Keep the bytes of a vector result. Raises GuestMemoryFull."""
+        self.services.vectors.keep_pending(data)
 
     def admits_line(self, text: str) -> int:
         """Take the allowance for a line of the guest's log; see `GuestLog.admits`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 from arkml.errors import ArkmlError, NotFound, TooManyHandles
@@ -12,12 +11,6 @@ from arkml.sessions.revision import Revision
 
 T = TypeVar("T")
 K = TypeVar("K")
-
-
-@cache
-def _mask(bits: int) -> int:
-    """Return a number of as many bits that are set: one object for all tables."""
-    return (1 << bits) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +22,7 @@ class HandleLayout:
 
     @property
     def index_mask(self) -> int:
-        return _mask(self.index_bits)
+        return (1 << self.index_bits) - 1
 
     @property
     def slots(self) -> int:

@@ -17,7 +17,7 @@ from arkml.sessions.saved_sessions import (
     require_loadable,
     save_services,
 )
-from arkml.sessions.session import InferenceSession, Session
+from arkml.sessions.session import InferenceSession
 from arkml.sessions.session_handlers import InferenceV1, SubmitV5, TrainingV1, TrainingV2
 from arkml.sessions.session_table import TrainingStart
 from arkml.sessions.snapshots import Packing
@@ -89,31 +89,18 @@ class Services(GuestState):
         """Begin a call of an export with the input `data`, and clear the state of the last call."""
         self.input = data
         self.panic = None
-        if (vectors := self.left_vectors) is not None:
-            vectors.clear()
+        if self._vectors is not None:
+            self._vectors.clear()
         self.pending_polls = 0
 
     @property
     def returned(self) -> bytes | None:
         """The bytes that the current call passed to `return_slice`, or None."""
-        vectors = self.left_vectors
-        return None if vectors is None else vectors.returned
+        return None if self._vectors is None else self._vectors.returned
 
     def register_panic(self, message: str, file: str, line: int, column: int) -> None:
         """Record a panic that was not reported by `core__register_panic`."""
         core.record_panic(self, message, file, line, column)
-
-    def offer(self, data: bytes) -> None:
-        """
-        Keep the bytes of a vector result for `core__take_host_return_vec`.
-
-        Raises GuestMemoryFull.
-        """
-        self.vectors.keep_pending(data)
-
-    def session_at(self, index: int) -> Session:
-        """Return the session in slot `index` of the handle table."""
-        return self.sessions.at(index)
 
     def use(self, offer: PolicyOffer, *, is_of_guest: bool) -> None:
         """
@@ -151,8 +138,7 @@ class Services(GuestState):
     @property
     def vector_bytes(self) -> int:
         """Bytes that count for the return slice and the pending vector."""
-        vectors = self.left_vectors
-        return 0 if vectors is None else vectors.granted
+        return 0 if self._vectors is None else self._vectors.granted
 
     @property
     def live_handles(self) -> int:
@@ -184,8 +170,8 @@ class Services(GuestState):
         if self.live_futures:
             self.futures.clear()
         destroy_all(self.brains)
-        if (vectors := self.left_vectors) is not None:
-            vectors.drop_pending()
+        if self._vectors is not None:
+            self._vectors.drop_pending()
         try:
             self.sessions.close_all()
         finally:

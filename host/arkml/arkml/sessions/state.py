@@ -209,11 +209,6 @@ class GuestState:
         return self._vectors
 
     @property
-    def left_vectors(self) -> CallVectors | None:
-        """The same for those who only look: None until a call has left a vector."""
-        return self._vectors
-
-    @property
     def changes(self) -> FutureChanges:
         """Counts the futures that settle."""
         if self._changes is None:

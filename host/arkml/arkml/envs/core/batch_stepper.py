@@ -329,7 +329,7 @@ class BatchStepper:
         instance = self._instances[guest]
         assert instance is not None
         began = _clock()
-        session = instance.calls.services.session_at(int(self._records[guest]))
+        session = instance.calls.services.sessions.at(int(self._records[guest]))
         instance.experiments.note_for(session.policy, said)
         instance.calls.account.charge(WorkKind.IMPORTS, _clock() - began)
 
