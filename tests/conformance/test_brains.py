@@ -24,7 +24,7 @@ def guest(run):
 
 def test_a_load_is_unavailable_until_it_is_done_and_then_gives_its_brain(guest):
     jobs = []
-    guest.services._guest.background = jobs.append
+    guest.services.background = jobs.append
     load = guest.load(LINEAR)
     before = [guest.poll(load) for _ in range(3)]
     jobs.pop()()
