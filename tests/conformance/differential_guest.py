@@ -55,7 +55,7 @@ class DifferentialGuest:
         self.run = ScriptedGuest(self.guest, script=SCRIPT)
         self.policies = {}
         self.sinks = {}
-        state = calls_of(self.guest).services._guest
+        state = calls_of(self.guest).services
         state.library = self
         self.demands = Demands(RLock())
         self._handles = state.handles

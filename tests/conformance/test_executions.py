@@ -75,7 +75,7 @@ def test_too_little_time_runs_one_whole_model(guest, seconds):
         for agent in range(10):
             guest.submit(brain, 100 * place + agent, ("obs", [0, 0, 0]))
     ticks = iter(range(1000))
-    guest.services._guest.stopwatch = lambda: float(next(ticks))
+    guest.services.stopwatch = lambda: float(next(ticks))
     rounds = [sorted(guest.execute(seconds)) for _ in range(4)]
 
     assert sorted(rounds) == [[], *[[100 * place + k for k in range(10)] for place in range(3)]]

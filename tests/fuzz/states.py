@@ -167,8 +167,7 @@ def _acts(subject: Guest | Fleet, guest: Guest) -> Iterator[object]:
 def _answers(guest: Guest) -> Iterator[object]:
     """Yield what the handlers of futures and of brains answer for the handles in a state."""
     services, sink = calls_of(guest).services, _Sink()
-    tables = services._guest
-    for handle, item in list(tables.handles):
+    for handle, item in list(services.handles):
         for kind, (version, ending, _) in _RESULTS.items():
             if isinstance(item, Future) and item.type is kind:
                 calls: Any = services.handler(version)
@@ -178,11 +177,11 @@ def _answers(guest: Guest) -> Iterator[object]:
                     yield take(handle) if kind is results.TEXT else take(handle, sink)
     yield sink.written
     brains: Any = services.handler("ark-ml-inference-v0")
-    for handle, item in list(tables.brains):
+    for handle, item in list(services.brains):
         if isinstance(item, Load):
             with suppress(AbiError):
                 yield brains.poll_load_inference_async(handle)
-    for handle, item in list(tables.brains):
+    for handle, item in list(services.brains):
         if isinstance(item, Brain):
             yield brains.result_get_brain_agents(item.runtime, handle)
             for step in (
@@ -200,7 +199,7 @@ def _answers(guest: Guest) -> Iterator[object]:
         assert runtime < 1 << 32
         yield runtime
         brains.destroy_runtime(runtime)
-    for handle, item in list(tables.brains):
+    for handle, item in list(services.brains):
         assert handle < 1 << 32
         if isinstance(item, Runtime):
             brains.destroy_runtime(handle)

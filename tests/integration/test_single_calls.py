@@ -188,7 +188,7 @@ def test_another_policy_of_the_host_answers_at_once(host):
 def test_a_model_that_is_not_run_again_is_not_run_by_the_library(host):
     guest = opened(host)
     stopped = calls_of(guest).instance.library.workspace.stopped
-    session = next(iter(calls_of(guest).instance.sessions.values()))
+    session = calls_of(guest).services.sessions.at(0)
     limit = session.policy._limit
     limit.fail("the model ran too long")
     assert stopped
@@ -200,7 +200,7 @@ def test_a_run_that_fails_in_the_library_is_made_again_by_python(answered):
         guest = opened(host)
         assert guest.call("step", 1) == 0
         answered.clear()
-        session = next(iter(calls_of(guest).instance.sessions.values()))
+        session = calls_of(guest).services.sessions.at(0)
         options = session.policy._model._options
         options.terminate = True
         assert guest.call("step", 1) == ErrorCode.UNAVAILABLE
