@@ -453,8 +453,8 @@ def test_the_limit_of_call_seconds_is_kept_in_a_fleet(make_host):
 
 
 def test_the_limit_of_frames_over_share_is_kept(make_host):
-    host = make_host(limits=Limits(frames_over_share=1, run_seconds=0.1))
-    fleet = greedy_fleet(host, 0.1)
+    host = make_host(limits=Limits(frames_over_share=1, run_seconds=0.4))
+    fleet = greedy_fleet(host, 0.4)
     seen = []
     while not any(seen) and len(seen) < 60:
         seen.append(fleet.update())
