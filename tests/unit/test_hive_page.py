@@ -186,10 +186,15 @@ def run(id_, **values):
 
 def test_runs_that_differ_in_their_seed_only_are_one_group():
     rated = run("e", latest={"eval/mean_reward": 1.0})
-    runs = [run("a"), run("b", seed=1), run("c"), run("d", game="h"), rated]
-    settings = {name: {"gamma": 0.9} for name in "abde"} | {"c": {"gamma": 0.8}}
+    other = run("f", seed=2, guest="3e23e816")
+    runs = [run("a"), run("b", seed=1), run("c"), run("d", game="h"), rated, other]
+    settings = {name: {"gamma": 0.9} for name in "abdef"} | {"c": {"gamma": 0.8}}
 
-    assert asked("seeds", runs, settings) == [["a", "b"], ["c"], ["d"], ["e"]]
+    assert asked("seeds", runs, settings) == [["a", "b"], ["c"], ["d"], ["e"], ["f"]]
+    made = asked(
+        "groups", [run("a", guest="ca978112"), other], {"runs": {}, "defaults": {}}, "seed"
+    )
+    assert [one["label"] for one in made] == ["guest 3e23e816", "guest ca978112"]
 
 
 def test_a_chart_of_one_run_has_its_line_its_band_and_its_best():

@@ -13,10 +13,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
 from arkml.errors import HiveError, UsageError
 from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.reports import SECOND
+from arkml.hive.protocol.run_origin import RunOrigin
 from arkml.hive.protocol.runs import Best, RunRequest, Status
 from arkml.hive.protocol.settings import Settings
 from arkml.reports.groups import COLUMNS, draw, grouped
@@ -29,13 +31,15 @@ HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u20
 BEGAN = 1_700_000_000 * SECOND
 
 
-def write_run(data, number, *, name="walker", metrics=(), length=50, best=None, **settings):
+def write_run(
+    data, number, *, name="walker", metrics=(), length=50, best=None, origin=UNSET, **settings
+):
     """Write a run as a hive keeps it; the value of a metric is a wave that its seed moves."""
     directory = data / "runs" / f"{number:016x}"
     (directory / "checkpoints").mkdir(parents=True)
     (directory / "checkpoints" / "000000000500.safetensors").touch()
     (directory / "checkpoints" / "best").write_text("500")
-    request = RunRequest(name, "game", Settings(4, 2, **settings))
+    request = RunRequest(name, "game", Settings(4, 2, **settings), origin=origin)
     document = Document(directory.name, request, BEGAN + number, status=Status.STOPPED)
     document.rows, document.n_opts, document.best = 20 * length, 10 * length, best
     write_document(directory, pack_document(document))
@@ -234,6 +238,16 @@ def test_runs_that_differ_in_their_seed_are_a_band_and_others_a_line(tmp_path):
     assert (band.line[:, 1] <= band.high[:, 1]).all()
     assert line.low is None
     assert (page.count('<path class="band'), page.count('<path class="line')) == (1, 2)
+
+
+def test_runs_of_two_guests_are_no_band(tmp_path):
+    origins = [RunOrigin(guest_sha256=sha256(guest).hexdigest()) for guest in (b"a", b"a", b"b")]
+    for number, origin in enumerate(origins):
+        write_run(tmp_path, number, metrics=("a",), seed=number, origin=origin)
+
+    assert [group.label for group in grouped(read(tmp_path))] == [
+        "walker, guest ca978112, 2 runs", "walker, guest 3e23e816 (0000000000000002)",
+    ]  # fmt: skip
 
 
 def test_runs_with_another_limit_or_without_evaluations_are_no_band(tmp_path):

@@ -26,7 +26,6 @@ from arkml.policies.demands import BranchesOf, PartsOf
 from arkml.policies.library import PolicyLibrary, no_branches, no_parts
 from arkml.policies.model_cache import ModelCache
 from arkml.policies.network import Network
-from arkml.policies.vetting import MAX_FEATURES
 from arkml.runtime.compiled_module import to_binary
 from arkml.runtime.module.description import describe
 from arkml.runtime.module.imports import may_be_of_a_game
@@ -34,10 +33,11 @@ from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.wasm_types import FunctionType
 from arkml.sessions.session import Origin, Ready
 
+_MOST_U32 = (1 << 32) - 1
 _MOST_U64 = (1 << 64) - 1
 
 
-def _whole(name: str, value: SupportsIndex, most: int = MAX_FEATURES) -> int:
+def _whole(name: str, value: SupportsIndex, most: int = _MOST_U32) -> int:
     """Return a number as an int. Raises InvalidArguments unless it is whole, from 0 to `most`."""
     number = whole_number(value)
     if number is None or not 0 <= number <= most:
@@ -112,7 +112,7 @@ class ConstantPolicy(Sealed):
 
     Raises:
         InvalidArguments: There are more or fewer `actions` than `num_actions`, or a number is no
-            whole number from 0 to 1,048,576.
+            whole number of 32 bits, unsigned.
 
     Example:
         policy = ConstantPolicy(2, 1, actions=0.5)
@@ -350,8 +350,8 @@ class MemoryQueue(Sealed):
         key: Key of the session.
 
     Raises:
-        InvalidArguments: A number of features or actions is no whole number from 0 to 1,048,576,
-            or the key none of 64 bits, unsigned.
+        InvalidArguments: A number of features or actions is no whole number of 32 bits,
+            unsigned, or the key none of 64 bits.
 
     """
 

@@ -25,7 +25,7 @@ Doubles = npt.NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class RunGroup:
     """
-    Runs of one game that have all settings but the seed in common; `label` names them.
+    Runs of one guest that have all settings but the seed in common; `label` names them.
 
     Either all of them have evaluations, or all have not.
     """
@@ -91,10 +91,13 @@ def _label(
 
 
 def _settings(run: ReportedRun) -> dict[str, Any]:
-    """Return the settings of a run but the seed, and whether policies of it were evaluated."""
+    """Return the settings of a run but the seed, its guest, and whether it was evaluated."""
     settings = {n: rounded(v) for n, v in run.settings.as_json().items() if n != "seed"}
-    evaluations = "some" if EVALUATION_RETURN in run.curves else "none"
-    return settings | {"parts": in_words(run.settings.parts), "evaluations": evaluations}
+    return settings | {
+        "parts": in_words(run.settings.parts),
+        "guest": run.info.guest or "unknown",
+        "evaluations": "some" if EVALUATION_RETURN in run.curves else "none",
+    }
 
 
 def _shown(value: object) -> str:

@@ -10,6 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from arkml.base.files import sync_directory, write_atomic
@@ -102,6 +103,7 @@ class Document:
     def info(self, **measured: Any) -> RunInfo:
         """Return the entry in a list of runs; `measured` fields are not the document's."""
         request, settings = self.request, self.request.settings
+        guest = request.origin.guest_sha256[:8] if request.origin else ""
         known = RunInfo(
             id=self.id,
             name=request.name,
@@ -119,6 +121,7 @@ class Document:
             seed=settings.seed,
             branches=settings.branches,
             module_id=request.module_id,
+            guest=guest or UNSET,
         )
         return replace(known, **measured)
 

@@ -235,6 +235,7 @@ class RunInfo(WireStruct, frozen=True):
         archived: True if it is hidden in lists, else unset.
         goal: What the command asks for that has started or resumed it, unset if that is not known.
         frames: Frames of that command so far, as its host tells, unset before it does.
+        guest: The first eight digits of the SHA-256 of the guest, unset if that is not known.
 
     """
 
@@ -267,6 +268,7 @@ class RunInfo(WireStruct, frozen=True):
     archived: bool | UnsetType = UNSET
     goal: RunGoal | UnsetType = UNSET
     frames: Count | UnsetType = UNSET
+    guest: str | UnsetType = UNSET
 
     @property
     def shown_name(self) -> str:

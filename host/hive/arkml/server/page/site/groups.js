@@ -11,6 +11,11 @@ export function evaluationsOf(run) {
   return "eval/mean_reward" in (run.latest ?? {}) ? "some" : "none";
 }
 
+/** Return the first digits of the SHA-256 of a run's guest, as a setting of it. */
+function guestOf(run) {
+  return run.guest ?? "unknown";
+}
+
 /**
  * Return the settings of a run that are not the defaults; keys of the configuration that are not
  * settings are called `other.KEY`. `changed` has the settings of runs by their ids.
@@ -40,6 +45,7 @@ export function differences(runs, settings) {
   const all = [
     told("", runs, (run) => run.game),
     ...[...names].sort().map((name) => told(name, runs, (run) => valueOf(run, name))),
+    told("guest", runs, guestOf),
     told("evaluations", runs, evaluationsOf),
   ];
   return all.filter(({ texts }) => new Set(texts.values()).size > 1);
@@ -56,7 +62,7 @@ function told(name, runs, valueOf) {
 export function groupedBySeed(runs, changed) {
   return partition(runs, (run) =>
     JSON.stringify([
-      run.game, run.features, run.actions, run.branches, evaluationsOf(run),
+      run.game, run.features, run.actions, run.branches, guestOf(run), evaluationsOf(run),
       [...changedOf(run, changed)].sort(([a], [b]) => (a < b ? -1 : 1)),
     ])
   );
