@@ -159,10 +159,8 @@ def _run_rows(summary: Summary) -> Iterable[tuple[str, str]]:
     yield "rows", f"{counted.rows:,}" + _share(counted.rows, frames, unit)
     if counted.rows:
         yield "actions a second", f"{summary.actions_per_second:,.0f}"
-    yield (
-        f"{unit} time",
-        (times(median, p99, summary.timings.longest) if frames > 1 else duration(median)),
-    )
+    longest = summary.timings.longest
+    yield f"{unit} time", times(median, p99, longest) if frames > 1 else duration(longest)
     if summary.late is not None:
         yield "late frames", f"{summary.late:,} at {summary.fps:g} frames a second"
     elif summary.is_of_frames:

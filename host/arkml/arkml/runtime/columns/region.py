@@ -151,8 +151,8 @@ class Region:
     """
     The queue of one session: a place in a slab, and the record with which the shim finds it.
 
-    `index` is that of the record. `key` identifies the session in its
-    batches. `released` is called with the index when the queue is closed.
+    `index` is that of the record. `key` identifies the session in its batches. `released` is called
+    with the index when the queue is closed.
     `slab` and `number` change when the region moves, for example to make room for more rows.
     """
 
