@@ -12,6 +12,7 @@ from tests.integration.guest_text import LOG, function, logging_of, module
 
 from arkml import Fleet, GuestTime, Host, Limits
 from arkml.errors import GuestBusy, GuestCancelled, UsageError
+from arkml.guests import fleet_call
 from arkml.guests.guest import calls_of
 
 APPLET = Path(__file__).parents[2] / "fixtures" / "guests" / "c_applet.wasm"
@@ -87,6 +88,33 @@ async def test_a_frame_that_is_cancelled_twice_has_ended_when_its_task_has():
             await frame
 
         assert isinstance(fleet.guests[0].failure, GuestCancelled)
+
+
+def test_guests_for_which_an_exception_has_no_time_are_let_go_before_the_next_call(monkeypatch):
+    monkeypatch.setattr(fleet_call, "_PATIENCE", -1.0)
+    cuts = iter([False, True])
+
+    def policy(observations):
+        if next(cuts):
+            raise KeyboardInterrupt
+        return observations[:, :1]
+
+    with Host(policy=policy) as host, host.fleet(APPLET, 3) as fleet, host.load(LATE) as other:
+        fleet.update()
+        open_sessions = [calls_of(guest).services for guest in fleet.guests]
+        with pytest.raises(KeyboardInterrupt):
+            fleet.update()
+
+        failures = [guest.failure for guest in fleet.guests]
+        text = "its call was cancelled (KeyboardInterrupt)"
+        assert [str(error) for error in failures] == [text] * 3
+        assert [calls_of(guest).is_given_up for guest in fleet.guests] == [True] * 3
+        assert [len(services.sessions._handles) for services in open_sessions] == [1] * 3
+        fleet.guests[0].close()
+        assert list(fleet.update()) == [0, 1, 2]  # refused, and let go
+        other.call("frames")
+        assert [calls_of(guest).is_given_up for guest in fleet.guests] == [False] * 3
+        assert [len(services.sessions._handles) for services in open_sessions] == [0] * 3
 
 
 async def _begun(fleet: Fleet) -> None:

@@ -399,22 +399,34 @@ class CallLoop:
     @property
     def is_in_call(self) -> bool:
         """True if a call has begun and not ended, and is not parked."""
-        if self.instance.is_closed or self.fiber.is_parked:
+        if self.instance.is_closed or self.instance.failure is not None or self.fiber.is_parked:
             return False
         return self.instance.lockstep.is_in_frame(self.place)
 
     def fail(self, error: BaseException) -> None:
         """Drop the call and fail the guest, by `error` or, for another kind, by GuestCancelled."""
-        if not isinstance(error, GuestError):
-            error = GuestCancelled(f"{self.name}: its call was cancelled ({type(error).__name__})")
+        self.give_up(cancellation(error))
+        self.let_go()
+
+    def give_up(self, error: GuestError) -> None:
+        """Fail the guest, which takes no more calls; its own stays as it is until `let_go`."""
         self.fiber.call_guard.lost += 1
         self.instance.failure = error  # first: a guest whose call is dropped is never called again
+
+    def let_go(self) -> None:
+        """Drop the call of a guest that has failed, and free what only calls need."""
         self.fiber.drop()
         if self._words[self.block + _NOTED] and not self.instance.is_closed:
             self.instance.news.tell()
         self._waiting = None
         self.instance.close_files()
         self.services.close()
+
+    @property
+    def is_given_up(self) -> bool:
+        """True if the guest has failed in a call that was not dropped yet."""
+        one = self.instance
+        return one.failure is not None and not one.is_closed and one.lockstep.is_in_frame(one.place)
 
     def _run(self, entry: ExportedFunction, first: Callable[[], Event]) -> Any:
         """Serve a call to its end, and return its result; `first` begins to run it."""
@@ -534,6 +546,13 @@ class CallLoop:
         except InvalidArguments as error:
             raise GuestError(f"{self.name}: ark_alloc gave room outside memory: {error}") from None
         return pointer
+
+
+def cancellation(error: BaseException) -> GuestError:
+    """Return the error of guests whose calls are dropped because of an exception."""
+    if isinstance(error, GuestError):
+        return error
+    return GuestCancelled(f"its call was cancelled ({type(error).__name__})")
 
 
 async def _give_way() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,11 +14,11 @@ from arkml.base.handler_errors import is_of_handler
 from arkml.base.short_reprs import short_repr
 from arkml.errors import GuestError, GuestTimeout
 from arkml.guests.batching import Batcher
-from arkml.guests.call_loop import CallLoop
+from arkml.guests.call_loop import CallLoop, cancellation
 from arkml.guests.shares import FRAMES_SEEN, LEAST, FleetShares
 from arkml.guests.trace_recorder import TracedFiber, TracedLoop
 from arkml.runtime.account import LONG
-from arkml.runtime.call_guard import CallGuard
+from arkml.runtime.call_guard import CallGuard, GuardedCalls
 from arkml.runtime.deadline import SHORT
 from arkml.runtime.exported_function import Calls, Number, Numbers, ResultRoom, calls_of
 from arkml.runtime.fiber import Pause
@@ -158,9 +158,7 @@ class FleetCall:
             self._serve(places)
         except BaseException as error:
             self._take_errors(lockstep.failed(places))
-            for place in places:
-                if lockstep.is_in_frame(place):
-                    self._fail(place, error)
+            self._give_up(lockstep.in_frames(places), error)
             raise
         for place in lockstep.noted(places):
             if (guest := self._guests[place]).instance.failure is None:
@@ -461,6 +459,23 @@ class FleetCall:
         if isinstance(error, GuestError):
             self._failed[place] = error
 
+    def _give_up(self, places: Sequence[int], error: BaseException) -> None:
+        """
+        Fail the guests whose calls an exception has ended.
+
+        Those of many are let go before the next call: Ctrl-C does not wait for 10,000 of them.
+        """
+        guests = [self._guests[place] for place in places]
+        one = cancellation(error)  # for all: so many new objects would let garbage be collected
+        for guest in guests:
+            guest.give_up(one)
+        until = _clock() + _PATIENCE
+        for guest in guests:
+            if _clock() > until:
+                self._call_guard.waiting.append(_let_go)
+                break
+            guest.let_go()
+
     def _woken(self, waiting: dict[int, Wait], *, patient: bool) -> list[int]:
         """
         Take the guests out of `waiting` whose wait is over.
@@ -495,6 +510,13 @@ class FleetCall:
         for place, wait in waiting.items():
             if not wait.is_spin:  # else it is charged
                 held[place] = held.get(place, 0.0) + share
+
+
+def _let_go(callers: Iterable[GuardedCalls]) -> None:
+    """Let go of the guests that were given up."""
+    for caller in list(callers):
+        if caller.is_given_up:
+            caller.let_go()
 
 
 def _number_at(argument: Numbers, index: int) -> Number:

@@ -621,9 +621,9 @@ class TracedLoop(CallLoop):
         """Record the end of a call in a fleet."""
         self._recorder.returned(None)
 
-    def fail(self, error: BaseException) -> None:
+    def give_up(self, error: GuestError) -> None:
         """Fail the guest as `CallLoop` does, and record the error."""
-        super().fail(error)
+        super().give_up(error)
         self._recorder.failed(self.instance.failure)
 
 

@@ -26,8 +26,15 @@ class GuardedCalls(Protocol):
     def is_in_call(self) -> bool:
         """True if a call has begun and not ended, and is not parked."""
 
+    @property
+    def is_given_up(self) -> bool:
+        """True if the guest has failed in a call that was not dropped yet."""
+
     def fail(self, error: BaseException) -> None:
         """Drop the call: the guest is failed from now on."""
+
+    def let_go(self) -> None:
+        """Drop the call of a guest that has failed."""
 
 
 class CallGuard:

@@ -192,6 +192,13 @@ class Lockstep:
         """Return True if a guest is in a call, and not at the end of a frame."""
         return self.futures[place] != 0 and self._scalars[self._reason(place)] != _FRAME_END
 
+    def in_frames(self, places: Sequence[int]) -> list[int]:
+        """Return the guests that are in a call, and not at the end of a frame."""
+        index = self._index(places)
+        reasons = self._words[self._all_fields()[_REASON][index]]
+        found: list[int] = index[self._rounds.are_in_calls(index) & (reasons != _FRAME_END)].tolist()
+        return found
+
     def is_running(self, place: int) -> bool:
         """Return True if the turn of a guest ran out in the middle of a call."""
         return self.futures[place] != 0 and self._scalars[self._reason(place)] == _RUNNING
