@@ -196,7 +196,8 @@ class Lockstep:
         """Return the guests that are in a call, and not at the end of a frame."""
         index = self._index(places)
         reasons = self._words[self._all_fields()[_REASON][index]]
-        found: list[int] = index[self._rounds.are_in_calls(index) & (reasons != _FRAME_END)].tolist()
+        are_inside = self._rounds.are_in_calls(index) & (reasons != _FRAME_END)
+        found: list[int] = index[are_inside].tolist()
         return found
 
     def is_running(self, place: int) -> bool:
