@@ -96,7 +96,7 @@ class HandleTable(Generic[T]):
         self._bits = layout.index_bits
         self._items: list[T | None] = []
         self._generations: list[int] = []
-        self._free: list[int] = []
+        self._free: list[int] | tuple[()] = ()  # until a handle is dropped
         self._live = 0
         self._revision = Revision() if revision is None else revision
 
@@ -154,7 +154,10 @@ class HandleTable(Generic[T]):
         self._items[index] = None
         self._generations[index] += 1
         if self._generations[index] < self._layout.generations:
-            self._free.append(index)
+            if self._free:
+                self._free.append(index)
+            else:
+                self._free = [index]
         self._live -= 1
         self._room.live -= 1
         self._revision.number += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from threading import Lock
 from types import TracebackType
+from typing import ClassVar
 
 from arkml.errors import SnapshotTooLarge
 
@@ -16,7 +17,24 @@ HELD_BYTES = 32 << 20
 """Limit on the bytes of all models in use, if the limit on the snapshots is lower."""
 
 
-_UNUSED = 0, 0
+class _Snapshot:
+    """
+    A snapshot in use.
+
+    Attributes:
+        digest: Its SHA-256.
+        size: Its bytes.
+        users: The leases of it that were not released.
+        held: The bytes that its loaded model holds.
+
+    """
+
+    __slots__ = ("digest", "held", "size", "users")
+
+    def __init__(self, digest: bytes, size: int) -> None:
+        self.digest = digest
+        self.size = size
+        self.users = self.held = 0
 
 
 class SnapshotLeases:
@@ -27,76 +45,60 @@ class SnapshotLeases:
     Equal bytes count once, since they are one model. Any thread may use it.
     """
 
-    __slots__ = ("_held_limit", "_in_use", "_limit", "_lock", "_used")
+    __slots__ = ("_held_limit", "_in_use", "_limit")
+
+    _lock: ClassVar[Lock] = Lock()  # one for all: each guest of thousands has leases
 
     def __init__(self, limit: int, *, held_bytes: int = HELD_BYTES) -> None:
         self._limit = limit
         self._held_limit = max(limit, held_bytes)
-        self._lock = Lock()
-        self._used = 0
-        self._in_use: dict[bytes, tuple[int, int]] = {}
-        """Users of each snapshot, and the bytes that its loaded model holds, by its digest."""
+        self._in_use: tuple[_Snapshot, ...] = ()
 
     @property
     def used(self) -> int:
         """Total bytes of the snapshots in use."""
-        return self._used
+        return sum(one.size for one in self._in_use)
 
     @property
     def held(self) -> int:
         """Total bytes that the loaded models in use hold."""
-        return sum(held for _, held in list(self._in_use.values()))
+        return sum(one.held for one in self._in_use)
 
     def take(self, snapshot: bytes) -> Lease:
         """Lease a snapshot. Raises SnapshotTooLarge if too many bytes would be in use."""
         digest, size = hashlib.sha256(snapshot).digest(), len(snapshot)
         with self._lock:
-            users, held = self._in_use.get(digest, _UNUSED)
-            if not users:
-                if self._used + size > self._limit:
+            one = next((one for one in self._in_use if one.digest == digest), None)
+            if one is None:
+                if self.used + size > self._limit:
                     raise SnapshotTooLarge(
-                        f"a snapshot of {size} bytes beside {self._used} bytes of snapshots in use:"
+                        f"a snapshot of {size} bytes beside {self.used} bytes of snapshots in use:"
                         f" the limit is {self._limit} bytes together"
                     )
-                self._used += size
-            self._in_use[digest] = users + 1, held
-        return Lease(self, digest, size)
+                one = _Snapshot(digest, size)
+                self._in_use += (one,)
+            one.users += 1
+        return Lease(self, one)
 
-    def count(self, digest: bytes, held: int) -> None:
-        """
-        Count the `held` bytes of the model of a snapshot.
-
-        Raises SnapshotTooLarge if the models would hold too many bytes together (by default more
-        than 256 MiB), or if the snapshot is not in use.
-        """
+    def count(self, one: _Snapshot, held: int) -> None:
+        """Count the bytes of the model of a snapshot; see `Lease.count`."""
         with self._lock:
-            users, before = self._in_use.get(digest, _UNUSED)
-            if not users:
+            if not one.users:
                 raise SnapshotTooLarge("the snapshot is not in use any longer")
-            others = sum(size for key, (_, size) in self._in_use.items() if key != digest)
+            others = self.held - one.held
             if others + held > self._held_limit:
                 raise SnapshotTooLarge(
                     f"a model that holds {held} bytes while it is loaded beside {others} bytes of"
                     f" other models in use: the limit is {self._held_limit} bytes together"
                 )
-            self._in_use[digest] = users, max(held, before)
+            one.held = max(held, one.held)
 
-    def recount(self, digest: bytes, held: int) -> None:
-        """Count the bytes of the model that the host uses in the place of the one before."""
-        with self._lock:
-            users, _ = self._in_use.get(digest, _UNUSED)
-            if users:
-                self._in_use[digest] = users, held
-
-    def give_back(self, digest: bytes, size: int) -> None:
+    def give_back(self, one: _Snapshot) -> None:
         """Count one user less of a snapshot, and forget it with the last."""
         with self._lock:
-            users, held = self._in_use[digest]
-            if users > 1:
-                self._in_use[digest] = users - 1, held
-            else:
-                del self._in_use[digest]
-                self._used -= size
+            one.users -= 1
+            if not one.users:
+                self._in_use = tuple(other for other in self._in_use if other is not one)
 
 
 class Lease:
@@ -106,32 +108,36 @@ class Lease:
     As a context manager it releases itself only if the block raises.
     """
 
-    __slots__ = ("_digest", "_is_released", "_leases", "_size")
+    __slots__ = ("_is_released", "_leases", "_snapshot")
 
-    def __init__(self, leases: SnapshotLeases, digest: bytes, size: int) -> None:
+    def __init__(self, leases: SnapshotLeases, snapshot: _Snapshot) -> None:
         self._leases = leases
-        self._digest = digest
-        self._size = size
+        self._snapshot = snapshot
         self._is_released = False
 
     def count(self, held: int) -> None:
-        """Count the `held` bytes of the loaded model. Raises SnapshotTooLarge."""
-        self._leases.count(self._digest, held)
+        """
+        Count the `held` bytes of the loaded model.
+
+        Raises SnapshotTooLarge if the models would hold too many bytes together (by default more
+        than 256 MiB), or if the snapshot is not in use.
+        """
+        self._leases.count(self._snapshot, held)
 
     @property
     def digest(self) -> bytes:
         """The SHA-256 of the snapshot."""
-        return self._digest
+        return self._snapshot.digest
 
     def recount(self, held: int) -> None:
         """Count the bytes of another model, which the embedder chose: refuses none."""
-        self._leases.recount(self._digest, held)
+        self._snapshot.held = held
 
     def release(self) -> None:
         """End the use of the snapshot. Safe to call twice."""
         if not self._is_released:
             self._is_released = True
-            self._leases.give_back(self._digest, self._size)
+            self._leases.give_back(self._snapshot)
 
     def __enter__(self) -> Lease:
         return self
