@@ -90,11 +90,10 @@ def observations_of(spec: Spec, features: Floats) -> Any:
 
     See `Spec.parts`.
     """
-    parts = spec.parts(features)
-    if len(parts) == 1:
-        return parts[0]
+    if len(spec.observations) == 1:
+        return spec.observations[0].reshape(features)
     names = (part.name for part in spec.observations)
-    return dict(zip(names, parts, strict=True))
+    return dict(zip(names, spec.parts(features), strict=True))
 
 
 def observation_of(spec: Spec, features: Floats) -> Any:

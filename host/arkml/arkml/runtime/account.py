@@ -364,11 +364,19 @@ class Account:
 
     def begin_kinds(self) -> None:
         """Note the seconds by kind before the first of the present call are added."""
-        began = self._lockstep.began[self._place]
-        if began != self._began:
-            kinds = self._kinds(self._models_and_policies(began))
-            self._began, self._older = began, (0.0, 0.0)
-            self._lockstep.before[self._notes] = array("d", kinds)
+        lockstep, place = self._lockstep, self._place
+        began = lockstep.began[place]
+        if began == self._began:
+            return
+        models, policies = self.model_seconds, self.policy_seconds
+        if self.single is not None:  # no other seconds of this call may have been added
+            before = self.single.seconds_at(began)
+            models, policies = models + before[0], policies + before[1]
+        self._began, self._older = began, (0.0, 0.0)
+        kinds, start = len(WorkKind), KINDS * place  # as `_kinds`, in every step of an environment
+        noted = lockstep.work[kinds * place : kinds * (place + 1)]
+        noted.extend((models, policies, self.wait_seconds, lockstep.functions[place]))
+        lockstep.before[start : start + KINDS] = noted
 
     def last_call(self) -> Usage:
         """Return the seconds of the present call or, after it, of the last one, without sizes."""
@@ -402,17 +410,10 @@ class Account:
             imports, copies, vetting, models, *models_and_policies, self.wait_seconds, functions,
         )  # fmt: skip
 
-    def _models_and_policies(self, began: float | None = None) -> tuple[float, float]:
-        """
-        Return the seconds of models and policies since loading.
-
-        With `began` they are those at the beginning of the call, and no other seconds of it may
-        have been added.
-        """
-        if self.single is None:
-            return self.model_seconds, self.policy_seconds
-        counted = self.single.seconds() if began is None else self.single.seconds_at(began)
-        return self.model_seconds + counted[0], self.policy_seconds + counted[1]
+    def _models_and_policies(self) -> tuple[float, float]:
+        """Return the seconds of models and policies since loading."""
+        models, policies = (0.0, 0.0) if self.single is None else self.single.seconds()
+        return self.model_seconds + models, self.policy_seconds + policies
 
     def add_extra(self, seconds: float) -> None:
         """Count seconds of the present call that are not charged."""

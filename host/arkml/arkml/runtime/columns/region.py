@@ -81,7 +81,7 @@ class Records:
     """
 
     __slots__ = (
-        "_arena", "_capacity", "_control", "_limit", "offset", "regions", "require", "used",
+        "_arena", "_capacity", "_limit", "control", "offset", "regions", "require", "used",
     )  # fmt: skip
 
     def __init__(self, arena: Arena, control: int, limit: int) -> None:
@@ -91,7 +91,7 @@ class Records:
         self.require: Callable[[int], None] | None = None
         """Raises GuestMemoryFull if as many more bytes are over the guest's limit."""
         self._arena = arena
-        self._control = control
+        self.control = control
         self._capacity = self.offset = 0
         self.regions: dict[int, Region] = {}
         """The queues of the open sessions, by the index of their records."""
@@ -104,11 +104,6 @@ class Records:
     def start(self, index: int) -> int:
         """Return the index, in the arena's words, of the first word of a record."""
         return (self.offset + index * at.RECORD_SIZE) >> 2
-
-    @property
-    def submits(self) -> int:
-        """The number of submits that were answered."""
-        return self._arena.words[(self._control + at.SUBMITS) >> 2]
 
     def charge(self, size: int) -> None:
         """
@@ -136,8 +131,8 @@ class Records:
         ctypes.memmove(self._arena.base + offset, self._arena.base + former, count * at.RECORD_SIZE)
         self.offset, self._capacity = offset, capacity
         words = self._arena.words
-        words[(self._control + at.RECORDS) >> 2] = offset
-        words[(self._control + at.RECORD_COUNT) >> 2] = capacity
+        words[(self.control + at.RECORDS) >> 2] = offset
+        words[(self.control + at.RECORD_COUNT) >> 2] = capacity
         for region in self.regions.values():
             region.locate()
         self._free(former, count)  # last: nothing names it any more, whatever a handler cuts off
@@ -296,7 +291,7 @@ class Region:
         count = words[start + _COUNT]
         if self._list is None or words[start + _FOLLOWED] != count:
             return None
-        return self._list.rows(count, self._records.submits)
+        return self._list.rows(count, words[(self._records.control + at.SUBMITS) >> 2])
 
     def end_submit(self) -> None:
         """Empty the queue of a submit that was answered."""
