@@ -55,7 +55,7 @@ static void check(bool is_so, const char *what) {
 
 /* Play rounds on `threads` threads, each cut into slices of `slice` seconds. */
 static struct seen play(uint32_t threads, double slice) {
-    static uint64_t futures[GUESTS], reasons[GUESTS];
+    static uint64_t futures[GUESTS], reasons[GUESTS], memories[GUESTS];
     static double used[GUESTS], began[GUESTS];
     static uint8_t outcomes[GUESTS];
     static int64_t places[GUESTS];
@@ -65,11 +65,13 @@ static struct seen play(uint32_t threads, double slice) {
         guests[n].kind = (uint32_t)n % 7;
         futures[n] = (uint64_t)(uintptr_t)&guests[n];
         reasons[n] = (uint64_t)(uintptr_t)&guests[n].reason;
+        memories[n] = (uint64_t)(uintptr_t)&guests[n];
         places[n] = GUESTS - 1 - n;
     }
     struct arkml_round round = {
-        .poll = poll_guest, .futures = futures, .reasons = reasons, .used = used, .began = began,
-        .answer = -4, .long_stretch = 1e-3, .slice = slice, .alert = 1e9, .threads = threads,
+        .poll = poll_guest, .futures = futures, .reasons = reasons, .memories = memories,
+        .used = used, .began = began, .answer = -4, .long_stretch = 1e-3, .slice = slice,
+        .alert = 1e9, .threads = threads,
         .outcomes = outcomes,
     };
     for (int n = 0; n < ROUNDS; n++) {
@@ -100,7 +102,7 @@ static void delete_guest(void *future) {
 
 /* Play rounds in which the calls of guests begin that are in none. */
 static void play_calls(uint32_t threads, double slice) {
-    static uint64_t futures[GUESTS], reasons[GUESTS];
+    static uint64_t futures[GUESTS], reasons[GUESTS], memories[GUESTS];
     static double used[GUESTS], began[GUESTS];
     static uint8_t outcomes[GUESTS];
     static int64_t places[GUESTS];
@@ -111,12 +113,13 @@ static void play_calls(uint32_t threads, double slice) {
     for (int n = 0; n < GUESTS; n++) {
         guests[n].kind = (uint32_t)n % 7;
         reasons[n] = (uint64_t)(uintptr_t)&guests[n].reason;
+        memories[n] = (uint64_t)(uintptr_t)&guests[n];
         places[n] = n;
     }
     struct arkml_round round = {
         .poll = poll_guest, .futures = futures, .begin = begin_guest, .delete = delete_guest,
-        .calls = calls, .reasons = reasons, .used = used, .began = began, .answer = -4,
-        .long_stretch = 1e-3, .slice = slice, .alert = 1e9, .threads = threads,
+        .calls = calls, .reasons = reasons, .memories = memories, .used = used, .began = began,
+        .answer = -4, .long_stretch = 1e-3, .slice = slice, .alert = 1e9, .threads = threads,
         .outcomes = outcomes,
     };
     int wanted = 0, ended = 0;
@@ -236,19 +239,20 @@ static void write_globals(void) {
 static void *play_beside(void *argument) {
     (void)argument; /* another round has the workers, or this one: both end */
     static struct guest others[GUESTS];
-    uint64_t futures[GUESTS], reasons[GUESTS];
+    uint64_t futures[GUESTS], reasons[GUESTS], memories[GUESTS];
     double used[GUESTS] = {0}, began[GUESTS] = {0};
     uint8_t outcomes[GUESTS];
     int64_t places[GUESTS];
     for (int n = 0; n < GUESTS; n++) {
         futures[n] = (uint64_t)(uintptr_t)&others[n];
         reasons[n] = (uint64_t)(uintptr_t)&others[n].reason;
+        memories[n] = 0;
         places[n] = n;
     }
     struct arkml_round round = {
-        .poll = poll_guest, .futures = futures, .reasons = reasons, .used = used, .began = began,
-        .answer = -4, .long_stretch = 1e-3, .slice = 1, .alert = 1e9, .threads = 3,
-        .is_measured = 1, .outcomes = outcomes,
+        .poll = poll_guest, .futures = futures, .reasons = reasons, .memories = memories,
+        .used = used, .began = began, .answer = -4, .long_stretch = 1e-3, .slice = 1,
+        .alert = 1e9, .threads = 3, .is_measured = 1, .outcomes = outcomes,
     };
     for (int n = 0; n < ROUNDS; n++)
         while (!arkml_run(&round, places, GUESTS, ARKML_CHARGE)) continue;

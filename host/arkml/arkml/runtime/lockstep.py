@@ -81,6 +81,8 @@ class Lockstep:
         """Seconds that are charged to each guest since it entered, by place."""
         self.began: array[float] = self._rounds.began
         """Seconds that were charged to each guest when its call or frame began, by place."""
+        self.memories: array[int] = self._rounds.memories
+        """Addresses of the guests' memories, by place, which whoever makes one sets."""
         self.functions: array[float] = array("d")
         """Of `used`, the seconds of functions of the game, by place."""
         self.work: array[float] = array("d")
@@ -151,6 +153,7 @@ class Lockstep:
     def leave(self, place: int) -> None:
         """Drop the call of a guest that is freed, and free its place."""
         self.drop(place)
+        self.memories[place] = 0
         self.log_levels.remove(place)
         self.touched.discard(place)
         self.tight.discard(place)

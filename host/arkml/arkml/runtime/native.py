@@ -18,7 +18,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-BUILD = 12
+BUILD = 13
 """Number of the structures and functions below, as ARKML_BUILD in the library."""
 NAME = {"win32": "arkml_native.dll", "darwin": "libarkml_native.dylib"}.get(
     sys.platform, "libarkml_native.so"
@@ -44,6 +44,7 @@ class Round(ctypes.Structure):
         ("delete", c_void_p),
         ("calls", c_void_p),
         ("reasons", c_void_p),
+        ("memories", c_void_p),
         ("used", c_void_p),
         ("began", c_void_p),
         ("answer", c_int64),

@@ -58,6 +58,8 @@ class Rounds:
         """Seconds that are charged to each guest since it entered, by place."""
         self.began: array[float] = array("d")
         """Seconds that were charged to each guest when its call or frame began, by place."""
+        self.memories: array[int] = array("Q")
+        """Addresses of the guests' memories, by place, which are fetched ahead; 0 for none."""
         self.outcomes: Outcomes = np.zeros(64, np.uint8)
         """How each guest of the last round stopped, by its position in the round."""
         self.counts: Sequence[int] = [0] * _OUTCOMES
@@ -92,6 +94,7 @@ class Rounds:
         self.is_new = True
         put(self.used, place, 0.0)
         put(self.began, place, 0.0)
+        put(self.memories, place, 0)
         put(self._reasons, place, self._arena.base + control + at.REASON)
         if place == len(self.futures):
             self.futures.append(0)  # last: the others have as many items at least
@@ -168,6 +171,7 @@ class Rounds:
         state = self._state
         state.futures, _ = self.futures.buffer_info()
         state.reasons, _ = self._reasons.buffer_info()
+        state.memories, _ = self.memories.buffer_info()
         state.used, _ = self.used.buffer_info()
         state.began, _ = self.began.buffer_info()
         state.outcomes = self.outcomes.ctypes.data

@@ -456,6 +456,7 @@ class Sandbox:
         memory = bindings.NativeMemory(self.context, self._slot(MEMORY) + OF, self._room)
         self._native_memory = memory
         self.memory.move(memory.base)  # handlers know it, also of one made anew
+        self.lockstep.memories[self.place] = memory.base
         self._store.is_built = True
 
     def _making(self, free: int) -> StepList:
