@@ -18,7 +18,7 @@ from arkml.trials.server.web.connections import WebConfig, _HttpProtocol, _Webso
 HTTP = {
     "_should_upgrade", "_start_asgi_task", "_unset_keepalive_if_required", "app_state",
     "client", "config", "connection_lost", "connection_made", "connections", "cycle",
-    "data_received", "flow", "handle_websocket_upgrade", "headers", "loop", "on_body", "on_header",
+    "data_received", "flow", "handle_websocket_upgrade", "headers", "loop", "on_body",
     "on_headers_complete", "on_message_begin", "on_message_complete", "on_response_complete",
     "parser", "pause_writing", "pipeline", "resume_writing", "shutdown", "transport",
 }  # fmt: skip

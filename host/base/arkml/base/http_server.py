@@ -231,10 +231,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._awaited: _Awaited | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._fields = 0  # of the request
+        self._fields = 0  # of a header that is complete
         self._running: RequestResponseCycle | None = None
         super().__init__(*arguments, **named)
         self._limits = self.config.limits
+        self.headers = []  # bytes may come before the first request that begin none
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or refuse it."""
@@ -275,20 +276,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._inside = self._announced = 0
         super().on_message_begin()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a field of the header, or a trailer, and keep it."""
-        self._fields += 1
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
-        """Note that a body begins, which may be empty; what `on_header` adds now is a trailer."""
+        """Note that a body begins, which may be empty; fields that are kept now are trailers."""
         self._part = _Part.BODY
         # The parser has checked that it is a number.
         self._announced = int(dict(self.headers).get(b"content-length", 0))
         super().on_headers_complete()
         self._is_websocket = self.parser.should_upgrade() and self._should_upgrade()
         if not self._is_websocket:
-            self.headers = []
+            self._fields, self.headers = len(self.headers), []
 
     def on_body(self, body: bytes) -> None:
         """Count a part of a body, and pass it on."""
@@ -377,7 +373,7 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._part is _Part.BODY:
                 part = "chunk sizes and trailers of a body take"
             self._refuse(status, f"the {part} {most} bytes at most")
-        elif self._fields > _MOST_FIELDS:
+        elif self._fields + len(self.headers) > _MOST_FIELDS:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             self._refuse(status, f"a request has {_MOST_FIELDS} fields in its header at most")
 
