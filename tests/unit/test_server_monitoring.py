@@ -14,11 +14,19 @@ from tests.integration.hive_service import rows
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.rows import HEADER_SIZE, encode, parse_header
-from arkml.server import log_lines
 from arkml.server.access.callers import Caller, WorkerGrant, set_caller
+from arkml.server.learner_log import relay_line
 from arkml.server.monitoring.json_logs import JsonLine, TextLine, start_logs
 from arkml.server.monitoring.prometheus import metrics_route
-from arkml.server.monitoring.request_counts import BOUNDS, UNROUTED, Durations, RequestCounts
+from arkml.server.request_context import (
+    BOUNDS,
+    UNROUTED,
+    Durations,
+    RequestCounts,
+    begin_run,
+    known_fields,
+    note_session,
+)
 from arkml.server.row_checks import check_rows
 
 HOSTILE = 'two\nlines "and" \x1b[31m\u2028\u202e{}\ud800'
@@ -43,8 +51,8 @@ def ask(app, path="/", method="GET", headers=()):
 @pytest.fixture
 def counts():
     async def endpoint(_):
-        log_lines.note_session("r1", 3)
-        return PlainTextResponse(json.dumps(log_lines.known_fields()))
+        note_session("r1", 3)
+        return PlainTextResponse(json.dumps(known_fields()))
 
     async def failing(_):
         raise ZeroDivisionError
@@ -83,28 +91,30 @@ def test_the_lines_of_a_request_have_its_run_session_and_id_and_those_after_it_n
     (_, body) = ask(counts, "/things/a", headers=[(b"x-request-id", b"mine")])
 
     assert json.loads(body["body"]) == {"run": "r1", "session": 3, "request": "mine"}
-    assert log_lines.known_fields() == {}
+    assert known_fields() == {}
 
 
 def test_a_task_that_a_request_starts_does_not_keep_its_id():
     async def main():
-        context = log_lines.begin_request(b"mine")
-        going = asyncio.Event()
+        going, found = asyncio.Event(), []
 
         async def late():
             await going.wait()
-            return log_lines.known_fields()
+            return known_fields()
 
         async def of_run():
-            log_lines.begin_run("r2")
-            await going.wait()
-            return log_lines.known_fields()
+            begin_run("r2")
+            return await late()
 
-        tasks = [asyncio.create_task(late()), asyncio.create_task(of_run())]
-        await asyncio.sleep(0)
-        during = log_lines.known_fields()
-        context.is_over = True
+        async def app(*_):
+            found.extend([asyncio.create_task(late()), asyncio.create_task(of_run())])
+            await asyncio.sleep(0)
+            found.append(known_fields())
+
+        scope = {"type": "http", "method": "GET", "headers": [(b"x-request-id", b"mine")]}
+        await RequestCounts(app)(scope, None, None)
         going.set()
+        *tasks, during = found
         return during, *await asyncio.gather(*tasks)
 
     assert asyncio.run(main()) == ({"request": "mine"}, {}, {"run": "r2"})
@@ -182,10 +192,10 @@ def test_lines_of_learners_and_workers_are_those_of_their_run(monkeypatch):
     stderr = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
     start_logs("json")
-    log_lines.relay_line("learner: WARNING: the disk is full", run="r1")
-    log_lines.relay_line("Traceback (most recent call last):", run="r1")
-    log_lines.relay_line("ERROR: arkml.guest: it trapped", run="r2", worker="worker 3")
-    log_lines.relay_line("", run="r1")
+    relay_line("learner: WARNING: the disk is full", run="r1")
+    relay_line("Traceback (most recent call last):", run="r1")
+    relay_line("ERROR: arkml.guest: it trapped", run="r2", worker="worker 3")
+    relay_line("", run="r1")
     logging.getLogger("uvicorn.error").warning("of another package")
     logging.getLogger("uvicorn.error").info("not shown")
     lines = [json.loads(line) for line in stderr.getvalue().splitlines()]

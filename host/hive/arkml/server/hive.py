@@ -43,10 +43,10 @@ from arkml.server.hive_files import lock_within
 from arkml.server.learner_places import LearnerPlaces
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.lifecycle import HiveParts
-from arkml.server.log_lines import note_session
 from arkml.server.modules import ModuleStore
 from arkml.server.old_reports import OLD_INDEX
 from arkml.server.ownership import refusal
+from arkml.server.request_context import note_session
 from arkml.server.resources import ResourceMeter
 from arkml.server.run import Run
 from arkml.server.run_origin import RunStart, start_of

@@ -28,9 +28,9 @@ from arkml.server.module_routes import MODULE_OPERATIONS, MODULE_PATH, ModuleUpl
 from arkml.server.monitoring.body_traces import traced
 from arkml.server.monitoring.health import HEALTH_PATH, READY_PATH, health_routes
 from arkml.server.monitoring.prometheus import metrics_route
-from arkml.server.monitoring.request_counts import RequestCounts
 from arkml.server.page.page_routes import PAGE_OPERATIONS, page_routes
 from arkml.server.page.site_files import SiteFiles
+from arkml.server.request_context import RequestCounts
 from arkml.server.routes import PREFIX, HiveCall, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS

@@ -16,8 +16,7 @@ from typing import Any
 
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.learner_messages import Message, Unpacker, pack
-from arkml.server.learner_log import append_line
-from arkml.server.log_lines import relay_line
+from arkml.server.learner_log import append_line, relay_line
 from arkml.workers.process_environment import environment
 
 _STDIN, _OUTPUTS, _SOCKET, _LOCK = 0, (1, 2), 3, 4

@@ -17,7 +17,7 @@ from arkml.hive.protocol.session_messages import (
     SessionState,
 )
 from arkml.hive.protocol.wire import Nothing
-from arkml.server.log_lines import note_session
+from arkml.server.request_context import note_session
 from arkml.server.routes import HiveCall, Operation, require_own_run
 
 _log = SafeLogger(__name__)

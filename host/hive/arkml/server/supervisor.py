@@ -28,7 +28,7 @@ from arkml.server.learner_events import (
 from arkml.server.learner_places import LearnerPlace
 from arkml.server.learner_pool import LearnerPool
 from arkml.server.learner_process import LearnerProcess
-from arkml.server.log_lines import begin_run
+from arkml.server.request_context import begin_run
 from arkml.server.serve_options import Timeouts
 
 _log = SafeLogger(__name__)

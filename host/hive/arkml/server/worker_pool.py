@@ -7,7 +7,7 @@ import asyncio
 from arkml.errors import AbiError, HiveError, HiveRefused, UsageError
 from arkml.hive.protocol.worker_jobs import WorkerJob
 from arkml.server.access.callers import WorkerTokens
-from arkml.server.log_lines import relay_line
+from arkml.server.learner_log import relay_line
 from arkml.server.serve_options import WorkerOptions
 from arkml.workers.placement import Placement, Worker
 from arkml.workers.placement_choice import make_placement

@@ -14,7 +14,7 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import RunRequest, WorkerInfo
 from arkml.hive.protocol.worker_jobs import WorkerJob, environment_seed
 from arkml.server.access.callers import WorkerGrant
-from arkml.server.log_lines import begin_run
+from arkml.server.request_context import begin_run
 from arkml.server.worker_pool import WorkerPool
 from arkml.workers.deaths import MAX_REPLACEMENTS, WITHIN_SECONDS, Deaths
 from arkml.workers.placement import Worker

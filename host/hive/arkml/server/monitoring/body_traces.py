@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkml.hive.tracing import HEADER, Tracing, trace_id, tracing
-from arkml.server.log_lines import begin_run, note_trace
+from arkml.server.request_context import begin_run, note_trace
 from arkml.server.run import Run
 from arkml.server.uploads import APPENDED, Appended
 

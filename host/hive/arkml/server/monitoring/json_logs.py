@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from arkml.base.terminal import harmless
-from arkml.server.log_lines import known_fields
+from arkml.server.request_context import known_fields
 
 LogFormat = Literal["text", "json"]
 LOG_FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)

@@ -21,7 +21,7 @@ from arkml.hive.protocol.page_messages import NoticeKind
 from arkml.hive.protocol.runs import Status
 from arkml.server.access.callers import AccessRole, caller_in
 from arkml.server.hive import Hive
-from arkml.server.monitoring.request_counts import BOUNDS, SCOPE_KEY, RequestCounts
+from arkml.server.request_context import BOUNDS, SCOPE_KEY, RequestCounts
 from arkml.server.run import Run
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Counts and durations of the requests to a hive, and the ids by which log lines name them."""
+"""The requests to a hive: their ids, the subjects of log lines, and counts and durations."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import secrets
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Awaitable
+from contextvars import ContextVar
+from dataclasses import dataclass
 from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from arkml.server.log_lines import begin_request
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
 """Upper bounds of the durations that are counted together, in seconds; a policy waits for 20."""
@@ -28,6 +28,62 @@ _ABANDONED = 499
 
 _HEADER = b"x-request-id"
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(slots=True)
+class LogContext:
+    """
+    The subject of the log lines of one task: a request, or a run.
+
+    `session` is the index of a session in its run, None for none. Tasks that a request starts
+    inherit its context, which adds nothing to lines once the request `is_over`.
+    """
+
+    request: bytes = b""
+    run: str = ""
+    session: int | None = None
+    trace: str = ""
+    is_over: bool = False
+
+    def fields(self) -> dict[str, str | int]:
+        """Return the known fields by name, in the order in which lines show them."""
+        if self.is_over:
+            return {}
+        known: tuple[tuple[str, str | int | None], ...] = (
+            ("run", self.run),
+            ("session", self.session),
+            ("request", self.request.decode("ascii", "replace")),
+            ("trace", self.trace),
+        )
+        return {name: value for name, value in known if value is not None and value != ""}
+
+
+_current: ContextVar[LogContext | None] = ContextVar("arkml_log_context", default=None)
+
+
+def begin_run(run: str) -> None:
+    """Begin the context of a run in the present task, which belongs to that run alone."""
+    _current.set(LogContext(run=run))
+
+
+def note_session(run: str, session: int | None = None) -> None:
+    """Note the run, and the session, that the present request is about."""
+    context = _current.get()
+    if context is not None:
+        context.run, context.session = run, session
+
+
+def note_trace(trace: str) -> None:
+    """Note the trace that the present request is part of: 32 hexadecimal digits."""
+    context = _current.get()
+    if context is not None:
+        context.trace = trace
+
+
+def known_fields() -> dict[str, str | int]:
+    """Return the run, session, request and trace of the present task, without unknown ones."""
+    context = _current.get()
+    return {} if context is None else context.fields()
 
 
 class Durations:
@@ -77,7 +133,8 @@ class RequestCounts:
         began, status = perf_counter(), _ABANDONED
         request = self._id_of(scope)
         scope[SCOPE_KEY] = self
-        context = begin_request(request)
+        context = LogContext(request)
+        _current.set(context)
 
         def answer(message: Message) -> Awaitable[None]:
             nonlocal status
