@@ -67,6 +67,7 @@ class Document:
             a learner.
         lost: The number of rows that were acknowledged and are damaged in the log.
         creator: The request that created the run, None for a request without an Idempotency-Key.
+        images: The features of a row that are values of images, by the request.
 
     """
 
@@ -86,6 +87,10 @@ class Document:
     best: Best | None = None
     owner: str = ""
     creator: Creator | None = None
+    images: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.images = self.request.settings.images
 
     @property
     def is_over(self) -> bool:
@@ -125,8 +130,19 @@ class Document:
         )
         return replace(known, **measured)
 
-    def check_widths(self, features: object, actions: object, status: int) -> None:
-        """Raise HiveRefused, with an HTTP status, if the run has other widths of rows."""
+    def check_widths(
+        self, features: object, actions: object, status: int, *, images: int = 0
+    ) -> None:
+        """
+        Raise HiveRefused if the run has other widths of rows.
+
+        Args:
+            features: The features of a row.
+            actions: The actions of a row.
+            status: The HTTP status of a refusal for these two.
+            images: The features of a row that come as bytes: none, or the images of the run.
+
+        """
         settings = self.request.settings
         if (features, actions) != (settings.features, settings.actions):
             raise HiveRefused(
@@ -134,12 +150,10 @@ class Document:
                 f" not {features!r} and {actions!r}",
                 status,
             )
-
-    def check_images(self, images: int) -> None:
-        """Raise HiveRefused if rows have other bytes than the images of the run; none is fine."""
-        if images not in (0, own := self.request.settings.images):
+        if images not in (0, self.images):
             raise HiveRefused(
-                f"run {self.id} has images of {own} values, and rows have {images} bytes", 422
+                f"run {self.id} has images of {self.images} values, and rows have {images} bytes",
+                422,
             )
 
     def check_branches(self, branches: Sequence[int]) -> None:

@@ -54,8 +54,7 @@ class Uploads(BodyRoute):
         if kind != CONTENT_TYPE.encode():
             raise HiveRefused(f"rows are {CONTENT_TYPE}, not {kind.decode('latin-1')!r}", 415)
         header, body = await read_rows(declared_size(scope), receive)
-        run.document.check_widths(header.features, header.actions, 422)
-        run.document.check_images(header.images)
+        run.document.check_widths(header.features, header.actions, 422, images=header.images)
         if header.seq < 1:
             raise HiveRefused("bodies are counted from 1", 422)
         if not run.is_active:
