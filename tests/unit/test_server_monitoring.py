@@ -27,7 +27,7 @@ from arkml.server.request_context import (
     known_fields,
     note_session,
 )
-from arkml.server.row_checks import check_rows
+from arkml.server.uploads import check_rows
 
 HOSTILE = 'two\nlines "and" \x1b[31m\u2028\u202e{}\ud800'
 

@@ -11,9 +11,8 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import ModuleQuery
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import AccessRole, caller_in
-from arkml.server.bodies import BodyRoute, declared_size
 from arkml.server.hive import Hive
-from arkml.server.routes import WASM, HiveCall, Operation, reply
+from arkml.server.routes import WASM, BodyRoute, HiveCall, Operation, declared_size, reply
 
 MODULE_PATH = "/modules/{sha256}"
 

@@ -46,7 +46,6 @@ from arkml.server.lifecycle import HiveParts, Lifecycle
 from arkml.server.metrics import Points, RunMetrics, UnrecordedPoints, evaluation_points
 from arkml.server.metrics_store import MetricsStore
 from arkml.server.policy_versions import RESERVED, PolicyVersion, PolicyVersions
-from arkml.server.row_checks import CheckedRows, check_rows
 from arkml.server.run_guest import RunGuest
 from arkml.server.run_origin import StartFile
 from arkml.server.run_replays import RunReplays
@@ -228,43 +227,46 @@ class Run:
             )
 
     async def append(
-        self, session: RunSession, header: Header, body: bytes, *, is_new: bool
-    ) -> tuple[CheckedRows, Place | None]:
+        self,
+        session: RunSession,
+        header: Header,
+        body: bytes,
+        *,
+        refused: int,
+        version: int,
+        is_new: bool,
+    ) -> Place | None:
         """
-        Append a body to the log of an active run, unless it is there already.
+        Append a checked body to the log of an active run, unless it is there already.
 
         A run in lockstep waits until its learner has processed the rows.
 
         Args:
             session: The session that sends the body.
             header: The header of the body.
-            body: The rows, as they came from the client.
+            body: The accepted rows.
+            refused: The number of rows that were removed from the body before.
+            version: The policy version of the last row, 0 without rows.
             is_new: Whether it follows the last body of the session in the log, without which it is
                 there already. Nothing is awaited between that question and the append, so no other
                 body comes in between.
 
         Returns:
-            The checked rows, and the position of the log after them, None unless they are new.
+            The position of the log after the rows, None unless they are new.
 
         Raises:
-            ProtocolError: The body is damaged.
             HiveRefused: The run takes no rows.
             OSError: The log cannot be written.
 
         """
-        checked = check_rows(header, body, len(self.document.names))
         appended = None
         if is_new:
-            appended = self._log.append(
-                checked.body, session.index, checked.header, checked.refused
-            )
+            appended = self._log.append(body, session.index, header, refused)
             self._send_rows(appended)
-            self._figures.count(
-                session.index, checked.header.rows, checked.version, time.monotonic()
-            )
+            self._figures.count(session.index, header.rows, version, time.monotonic())
         if self._is_in_lockstep and (end := appended or self._log.end):
             await self._wait_for(lambda: self._progress.cursor >= end, _SYNC_TIMEOUT)
-        return checked, appended
+        return appended
 
     async def newer_policy(self, after: int, seconds: float) -> PolicyVersion | None:
         """Return the newest policy version if it is above `after`, waiting for one if needed."""
