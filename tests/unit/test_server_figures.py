@@ -14,10 +14,9 @@ from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.hive.protocol.rows import Header
 from arkml.hive.protocol.runs import Role
 from arkml.server.histogram_files import RunHistograms
-from arkml.server.log import SessionCounts
 from arkml.server.metrics import UnrecordedPoints, evaluation_points
 from arkml.server.metrics_store import MetricsStore
-from arkml.server.session_figures import PACE_SECONDS, SessionFigures
+from arkml.server.session_figures import PACE_SECONDS, SessionCounts, SessionFigures
 from arkml.server.sessions import Sessions
 from arkml.server.usage import CpuShares, cpu_seconds_of, learner_points
 

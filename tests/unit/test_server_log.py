@@ -15,9 +15,8 @@ from arkml.hive.protocol.rows import Header, RowColumns, encode, parse_header
 from arkml.hive.protocol.segments import Place, frame, read_record, read_records, segment_name
 from arkml.hive.protocol.settings import Settings
 from arkml.server.hive_files import inside
-from arkml.server.log import SessionCounts
-from arkml.server.recovery import open_log
-from arkml.server.run_log import ON_POLICY_BYTES, kept_rows
+from arkml.server.log import ON_POLICY_BYTES, kept_rows, open_log
+from arkml.server.session_figures import SessionCounts
 
 SEGMENT = 1 << 16
 

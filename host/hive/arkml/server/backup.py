@@ -24,8 +24,8 @@ from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.runs import DOCUMENT_NAME
 from arkml.hive.protocol.segments import end_of_damaged, read_records
 from arkml.server.folders import Folder
-from arkml.server.log import COUNTS_NAME
 from arkml.server.metrics_store import STORE_NAME, WAL_NAME
+from arkml.server.session_figures import COUNTS_NAME
 from arkml.server.upgrade import DATA_VERSION
 
 FORMAT = 1

@@ -17,11 +17,11 @@ from arkml.server.document import Document, pack_document, write_document
 from arkml.server.history import RunHistory
 from arkml.server.learner_events import RunEvent
 from arkml.server.learner_pool import LearnerPool
-from arkml.server.log import SessionCounts
+from arkml.server.log import RunLog, kept_rows
 from arkml.server.policy_versions import PolicyVersions
 from arkml.server.request_context import begin_run
-from arkml.server.run_log import RunLog, kept_rows
 from arkml.server.serve_options import ServeOptions
+from arkml.server.session_figures import SessionCounts
 from arkml.server.sessions import RunSession
 from arkml.server.supervisor import Supervisor
 from arkml.server.usage import DiskUse

@@ -40,84 +40,32 @@ been acknowledged. Lost rows are counted and logged, and their numbers are not g
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-from arkml.base.files import sync_directory, write_atomic
-from arkml.errors import HiveError
-from arkml.hive.protocol.rows import Header
+from arkml.base.files import sync_directory
+from arkml.base.loggers import SafeLogger
+from arkml.hive.protocol.rows import Header, payload_size
 from arkml.hive.protocol.segments import Place, frame, segment_name
-from arkml.server.hive_files import read_object
+from arkml.hive.protocol.session_messages import ON_POLICY
+from arkml.hive.protocol.settings import Settings
+from arkml.server.recovery import LogContents, Segment, recover
+from arkml.server.session_figures import SessionCounts, write_counts
+from arkml.server.usage import DiskUse
 
-FIRST = 1
-"""The number of the first segment of a log."""
+_log = SafeLogger(__name__)
 
-COUNTS_NAME = "tallies.json"
-"""The file of the counts of sessions, in the directory of a log."""
+ON_POLICY_BYTES = 1 << 30
+"""Bytes of the rows that the log of a run keeps whose learner has no replay buffer."""
+
+_ROLLOUTS = 16  # that it keeps at least
+_NO_COUNTS: Mapping[int, SessionCounts] = {}
 
 _UNREAD_FACTOR = 4
 """A log keeps rows that its learner has not read, up to this factor of the rows it always keeps."""
-
-
-class SessionCounts(NamedTuple):
-    """
-    The rows of one session. Immutable: a thread may write it while another body is added.
-
-    Attributes:
-        acked: The number of the last acknowledged body of the session.
-        rows: The rows in the log.
-        refused: The rows that were received and not accepted.
-        dropped: The rows that the host has given up.
-
-    """
-
-    acked: int = 0
-    rows: int = 0
-    refused: int = 0
-    dropped: int = 0
-
-    def plus(self, header: Header, refused: int = 0) -> SessionCounts:
-        """Return the counts with one more body; `refused` of its rows were not accepted."""
-        return SessionCounts(
-            header.seq,
-            self.rows + header.rows,
-            self.refused + refused,
-            self.dropped + header.dropped,
-        )
-
-
-@dataclass(slots=True)
-class Segment:
-    """A file of the log. `first` is the number of its first row in the run."""
-
-    number: int
-    first: int
-
-
-@dataclass(slots=True)
-class LogContents:
-    """
-    The contents of a log when it is opened.
-
-    Attributes:
-        segments: The segments, the oldest first.
-        end: The position after the last record.
-        rows: The number of rows since the run began.
-        lost: The number of those rows that were acknowledged and cannot be read.
-        counts: The counts of each session, by its index.
-
-    """
-
-    segments: list[Segment] = field(default_factory=list)
-    end: Place = field(default_factory=lambda: Place(FIRST - 1, 0))
-    rows: int = 0
-    lost: int = 0
-    counts: dict[int, SessionCounts] = field(default_factory=dict)
 
 
 class LogWriter:
@@ -171,9 +119,9 @@ class LogWriter:
         self.lost = contents.lost
         self.counts = contents.counts
 
-    def append(self, body: bytes, session: int, header: Header, refused: int) -> None:
+    def append(self, body: bytes, session: int, header: Header, refused: int) -> Place:
         """
-        Append a checked body.
+        Append a checked body, and return the position after it.
 
         Args:
             body: The rows, framed as the protocol has them.
@@ -196,6 +144,7 @@ class LogWriter:
         counts = self.counts.get(session, SessionCounts())
         self.counts[session] = counts.plus(header, refused)
         self._refused += refused
+        return self.end
 
     def _roll(self, need: int) -> None:
         number = self.end.segment + 1
@@ -303,24 +252,173 @@ class LogWriter:
         write_counts(self._directory, dict(self.counts))
 
 
-def write_counts(directory: Path, counts: dict[int, SessionCounts]) -> None:
-    """Write the counts of sessions, by their index. Raises OSError."""
-    write_atomic(directory / COUNTS_NAME, json.dumps({"sessions": counts}).encode(), durable=True)
+def open_log(
+    directory: Path,
+    *,
+    keep: int,
+    segment: int,
+    least: int = 0,
+    take: Callable[[int], None] | None = None,
+    compress: bool = False,
+) -> LogWriter:
+    """
+    Open the log in a directory, which is created if it does not exist.
+
+    Damaged records are skipped, and a torn record at the end of a segment is cut off. Blocks while
+    it reads the whole log.
+
+    Args:
+        directory: The directory of the log.
+        keep: The number of newest rows that the log keeps at least.
+        segment: The size of a segment in bytes.
+        least: The number of rows that are known to have been acknowledged. Missing ones count as
+            lost, and their numbers are not given again.
+        take: Called with the size of each new segment, see `LogWriter`.
+        compress: Whether to compress rows that are added.
+
+    Raises:
+        OSError: The log cannot be read or written.
+
+    """
+    directory.mkdir(exist_ok=True)
+    contents = recover(directory, least)
+    return LogWriter(directory, contents, keep=keep, segment=segment, take=take, compress=compress)
 
 
-def read_counts(directory: Path) -> dict[int, SessionCounts]:
-    """Return the counts that were written, none without a file. Raises HiveError."""
-    path = directory / COUNTS_NAME
-    if not path.exists():
-        return {}
-    values = read_object(path)
-    try:
-        counts = {int(index): SessionCounts._make(one) for index, one in values["sessions"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise HiveError(f"{path} does not hold the counts of sessions: {error}") from error
-    for one in counts.values():
-        if any(type(count) is not int or count < 0 for count in one):
-            raise HiveError(
-                f"{path} does not hold the counts of sessions: {list(one)} are not counts"
-            )
-    return counts
+class RunLog:
+    """
+    A log that is open while its run has a learner, and the number of its rows at all times.
+
+    Everything that waits for the disk is done by other threads, except `append`.
+
+    Args:
+        directory: The directory of the log.
+        disk: Counts the bytes of segments.
+        rows: The number of rows when the run's document was written last.
+        keep: The number of newest rows that the log keeps at least.
+        segment_bytes: The size of a segment.
+        compress: Whether to compress rows.
+
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: DiskUse,
+        *,
+        rows: int,
+        keep: int,
+        segment_bytes: int,
+        compress: bool,
+    ) -> None:
+        self._directory = directory
+        self._disk = disk
+        self._rows = rows
+        self._keep = keep
+        self._segment_bytes = segment_bytes
+        self._compress = compress
+        self.cursor = Place(0, 0)
+        """The position up to which the learner has read."""
+        self.rows_read = 0
+        """The number of rows up to there, 0 before a learner has reported it."""
+        self._writer: LogWriter | None = None
+        self._counted = _NO_COUNTS
+        self._syncing = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """True while rows can be appended."""
+        return self._writer is not None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows since the run began."""
+        return self._writer.rows if self._writer else self._rows
+
+    @property
+    def lost(self) -> int:
+        """The number of acknowledged rows that are damaged, 0 while the log is closed."""
+        return self._writer.lost if self._writer else 0
+
+    @property
+    def end(self) -> Place | None:
+        """The position after the last row, None while the log is closed."""
+        return self._writer.end if self._writer else None
+
+    @property
+    def unread(self) -> int:
+        """The number of rows that the learner has not read, according to its last report."""
+        is_read = self.end is not None and self.cursor >= self.end
+        return 0 if is_read else max(0, self.rows - self.rows_read)
+
+    @property
+    def counts(self) -> Mapping[int, SessionCounts]:
+        """The counts of each session by its index, none while the log is closed."""
+        return self._writer.counts if self._writer else _NO_COUNTS
+
+    @property
+    def counted(self) -> Mapping[int, SessionCounts]:
+        """The counts of each session by its index, as they were when the log was closed last."""
+        return self._writer.counts if self._writer else self._counted
+
+    async def open(self) -> None:
+        """Open the log, reading past damaged records. Raises OSError."""
+        self._writer = await asyncio.to_thread(
+            open_log,
+            self._directory,
+            keep=self._keep,
+            segment=self._segment_bytes,
+            least=self._rows,
+            take=self._disk.take,
+            compress=self._compress,
+        )
+
+    def acked(self, session: int) -> int:
+        """Return the number of the last body of a session, 0 without one and while closed."""
+        counts = self._writer.counts.get(session) if self._writer else None
+        return counts.acked if counts else 0
+
+    def append(self, body: bytes, session: int, header: Header, refused: int) -> Place:
+        """Append a checked body to the open log, as `LogWriter.append`."""
+        assert self._writer is not None
+        return self._writer.append(body, session, header, refused)
+
+    def mark_read(self, cursor: Place, rows: int) -> None:
+        """Note the position up to which the learner has read, and the rows up to there."""
+        self.cursor, self.rows_read = cursor, rows
+
+    async def sync(self) -> None:
+        """Wait until the disk has all rows, then delete expired segments. Raises OSError."""
+        async with self._syncing:
+            if self._writer is None:
+                return
+            await asyncio.to_thread(self._writer.sync)
+            expired = self._writer.expired(self.cursor.segment)
+            if expired:
+                await asyncio.to_thread(self._writer.remove, expired)
+
+    async def close(self) -> None:
+        """Close the log if it is open. A failure is only logged: the segments hold the rows."""
+        async with self._syncing:
+            if self._writer is None:
+                return
+            self._rows, self._counted = self._writer.rows, dict(self._writer.counts)
+            writer, self._writer = self._writer, None
+            try:
+                await asyncio.to_thread(writer.close)
+            except OSError as error:
+                _log.error("the log %s could not be closed: %s", self._directory, error)
+
+
+def kept_rows(settings: Settings) -> int:
+    """
+    Return the newest rows that the log of a run keeps.
+
+    A replay buffer is filled from them again. A learner by rollouts takes those since its last
+    checkpoint, so that not as many of large rows have to stay as a replay buffer would hold.
+    """
+    if settings.learner not in ON_POLICY:
+        return settings.memory_max_size
+    row = payload_size(1, settings.features, settings.actions, 0, settings.images)
+    fitting = max(ON_POLICY_BYTES // row, _ROLLOUTS * settings.rollout_rows)
+    return min(settings.memory_max_size, fitting)

@@ -1,9 +1,9 @@
-"""Recovery of a log: its contents, read past damaged records."""
+"""The contents of a log when it is opened, read past damaged records."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from arkml.base.files import read_plain
@@ -16,42 +16,51 @@ from arkml.hive.protocol.segments import (
     find_record,
     segment_name,
 )
-from arkml.server.log import FIRST, LogContents, LogWriter, Segment, SessionCounts, read_counts
+from arkml.server.session_figures import SessionCounts, read_counts
 
 _log = SafeLogger(__name__)
 
+FIRST = 1
+"""The number of the first segment of a log."""
 
-def open_log(
-    directory: Path,
-    *,
-    keep: int,
-    segment: int,
-    least: int = 0,
-    take: Callable[[int], None] | None = None,
-    compress: bool = False,
-) -> LogWriter:
+
+@dataclass(slots=True)
+class Segment:
+    """A file of the log. `first` is the number of its first row in the run."""
+
+    number: int
+    first: int
+
+
+@dataclass(slots=True)
+class LogContents:
     """
-    Open the log in a directory, which is created if it does not exist.
+    The contents of a log when it is opened.
 
-    Damaged records are skipped, and a torn record at the end of a segment is cut off. Blocks while
-    it reads the whole log.
-
-    Args:
-        directory: The directory of the log.
-        keep: The number of newest rows that the log keeps at least.
-        segment: The size of a segment in bytes.
-        least: The number of rows that are known to have been acknowledged. Missing ones count as
-            lost, and their numbers are not given again.
-        take: Called with the size of each new segment, see `LogWriter`.
-        compress: Whether to compress rows that are added.
-
-    Raises:
-        OSError: The log cannot be read or written.
+    Attributes:
+        segments: The segments, the oldest first.
+        end: The position after the last record.
+        rows: The number of rows since the run began.
+        lost: The number of those rows that were acknowledged and cannot be read.
+        counts: The counts of each session, by its index.
 
     """
-    directory.mkdir(exist_ok=True)
-    contents = _Recovery(directory).read(least)
-    return LogWriter(directory, contents, keep=keep, segment=segment, take=take, compress=compress)
+
+    segments: list[Segment] = field(default_factory=list)
+    end: Place = field(default_factory=lambda: Place(FIRST - 1, 0))
+    rows: int = 0
+    lost: int = 0
+    counts: dict[int, SessionCounts] = field(default_factory=dict)
+
+
+def recover(directory: Path, least: int) -> LogContents:
+    """
+    Return the contents of the log in a directory; a torn record at the end of a segment is cut off.
+
+    At least `least` rows are known to have been acknowledged: missing ones count as lost, and their
+    numbers are not given again. Blocks while it reads the whole log. Raises OSError.
+    """
+    return _Recovery(directory).read(least)
 
 
 class _Recovery:
