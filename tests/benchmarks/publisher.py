@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 from tests.integration.fake_learner import FakeLearner, hold_life_line
 
-from arkml.hive.protocol.learner_messages import Message
 from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.wire import Message
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import to_onnx

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 
-from arkml.hive.protocol.learner_messages import Unpacker, pack
+from arkml.hive.protocol.wire import Unpacker, pack
 
 CURVES, HISTOGRAMS = 40, 10
 

@@ -10,8 +10,8 @@ import threading
 import time
 from pathlib import Path
 
-from arkml.hive.protocol.learner_messages import Unpacker, pack
 from arkml.hive.protocol.segments import read_records, segment_name
+from arkml.hive.protocol.wire import Unpacker, pack
 
 DIVERGED, MISCONFIGURED = 4, 3
 

@@ -10,14 +10,14 @@ from arkml.server.learner_process import LearnerProcess
 
 LAST_WORDS = """
 import socket
-from arkml.hive.protocol.learner_messages import pack
+from arkml.hive.protocol.wire import pack
 link = socket.socket(fileno=3)
 link.recv(1)  # and leaves the rest unread
 link.sendall(pack("hello", pid=1) + pack("fatal", error="these are my last words"))
 """
 MUCH = """
 import socket
-from arkml.hive.protocol.learner_messages import pack
+from arkml.hive.protocol.wire import pack
 link = socket.socket(fileno=3)
 for number in range(2_000):
     link.sendall(pack("metrics", points=[["x" * 2_000, number, 1.0]]))

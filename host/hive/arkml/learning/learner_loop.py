@@ -10,8 +10,8 @@ from typing import Any
 
 from arkml.base.learning_loop import LearningLoop, take_turn
 from arkml.base.loggers import SafeLogger
-from arkml.hive.protocol.learner_messages import Message
 from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.wire import Message
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
 from arkml.learning.learner import Learner
 from arkml.learning.reporter import Reporter

@@ -7,7 +7,7 @@ import socket
 from threading import Lock
 from typing import Any
 
-from arkml.hive.protocol.learner_messages import Message, Unpacker, pack
+from arkml.hive.protocol.wire import Message, Unpacker, pack
 
 _CHUNK = 1 << 16
 

@@ -17,7 +17,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.base.parent_watch import watch_parent
 from arkml.base.processors import usable_processors
 from arkml.errors import HiveError, InvalidSettings
-from arkml.hive.protocol.learner_messages import Message
+from arkml.hive.protocol.wire import Message
 from arkml.learning.jax_engine import limit_threads, widen
 from arkml.learning.server_connection import ServerConnection, ServerGone
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from arkml.hive.protocol.histograms import MOST_HISTOGRAMS, Histogram, checked
-from arkml.hive.protocol.learner_messages import Message
 from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.wire import Message
 
 _BEGINNING = Place(0, 0)
 

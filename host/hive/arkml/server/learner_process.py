@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.learner_messages import Message, Unpacker, pack
+from arkml.hive.protocol.wire import Message, Unpacker, pack
 from arkml.server.learner_log import append_line, relay_line
 from arkml.workers.process_environment import environment
 

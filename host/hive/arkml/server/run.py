@@ -10,7 +10,6 @@ from typing import Any, assert_never
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused
-from arkml.hive.protocol.learner_messages import Message
 from arkml.hive.protocol.replay_messages import KeptReplay, ReplayReport
 from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.hive.protocol.rows import Header
@@ -24,6 +23,7 @@ from arkml.hive.protocol.runs import (
 )
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.session_messages import SessionState
+from arkml.hive.protocol.wire import Message
 from arkml.server.best_policy import BestPolicy
 from arkml.server.document import Document
 from arkml.server.histogram_files import RunHistograms

@@ -13,8 +13,8 @@ from typing import Any
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused, ProtocolError
-from arkml.hive.protocol.learner_messages import Message
 from arkml.hive.protocol.runs import Status
+from arkml.hive.protocol.wire import Message
 from arkml.server.learner_events import (
     LearnerEnded,
     LearnerFailing,

@@ -1,9 +1,15 @@
-"""Typed JSON objects of the wire, and the sentence that refuses an object of another type."""
+"""
+JSON on the wire: typed objects, and messages between a server and its learner.
+
+A typed object comes with the sentence that refuses an object of another type. A message is any
+object with a kind; a stream has one after the other, each after its length in 4 bytes.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
@@ -19,12 +25,19 @@ MAX_COUNT = (1 << 63) - 1
 MAX_VERSION = (1 << 32) - 1
 """The largest policy version: rows carry it in 32 bits."""
 
+MAX_MESSAGE = 4 << 20
+"""The most bytes of a message between a server and its learner."""
+
+Message = dict[str, Any]
+"""A message between a server and its learner."""
+
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 PolicyVersion = Annotated[int, Meta(ge=0, le=MAX_VERSION)]
 
 _SHOWN = 80  # characters of a refused value
 _MOST_NAMES = 40  # of the names that a sentence lists
 
+_LENGTH = struct.Struct("<I")
 _PLACE = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -91,6 +104,37 @@ def compact_json(value: object) -> bytes:
     except UnicodeEncodeError as error:
         found = ord(error.object[error.start])
         raise ValueError(f"U+{found:04X}, which is not a character") from None
+
+
+def pack(kind: str, **fields: Any) -> bytes:
+    """Return the bytes of a message."""
+    data = json.dumps({"kind": kind, **fields}).encode()
+    return _LENGTH.pack(len(data)) + data
+
+
+class Unpacker:
+    """A buffer that splits the bytes of a stream into messages."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Add bytes, and return the messages that they complete. Raises ProtocolError."""
+        self._data += data
+        messages: list[Message] = []
+        while len(self._data) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._data)
+            if size > MAX_MESSAGE:
+                raise ProtocolError(f"a message of {size} bytes, {MAX_MESSAGE} at most")
+            end = _LENGTH.size + size
+            if len(self._data) < end:
+                break
+            message = json.loads(self._data[_LENGTH.size : end])
+            if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+                raise ProtocolError(f"a message is an object with a kind, not {message!r}")
+            messages.append(message)
+            del self._data[:end]
+        return messages
 
 
 def _listed(value: Any) -> Any:
