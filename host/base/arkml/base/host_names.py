@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 from urllib.request import proxy_bypass
 
 _AUTHORITY: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/?#@\[\]]+))(?::\d*)?")
 _MOST_SHOWN = 200
+_REMEMBERED = 64  # names by which clients ask: each of them repeats its own
 
 
 class HostRule:
@@ -20,24 +22,28 @@ class HostRule:
     At a loopback address it accepts loopback names and `allowed` names only, because a web page can
     have its own name resolve to that address (DNS rebinding). At another address it accepts every
     name, or only the `allowed` ones if there are any.
+
+    `accepts` returns whether the value of a Host header is accepted.
     """
 
     def __init__(self, host: str, allowed: Sequence[str]) -> None:
         self._names: frozenset[str] | None = None
         if allowed or is_loopback(host):
             self._names = frozenset(host_in(one) or one.lower() for one in (host, *allowed))
+        self.accepts = lru_cache(_REMEMBERED)(self._accepts)
+
+    def _accepts(self, value: bytes) -> bool:
+        host = host_in(value.decode("latin-1"))
+        return self._names is None or host in self._names or is_loopback(host)
 
     def refused(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
         """Return the refused names of a request, for a message; None if it is accepted."""
         if self._names is None:
             return None
-        names, own = [], 0
-        for key, value in headers:
-            if key == b"host":
-                names.append(value.decode("latin-1"))
-                host = host_in(names[-1])
-                own += host in self._names or is_loopback(host)
-        return None if names and own == len(names) else ", ".join(names)[:_MOST_SHOWN]
+        names = [value for key, value in headers if key == b"host"]
+        if names and all(map(self.accepts, names)):
+            return None
+        return b", ".join(names).decode("latin-1")[:_MOST_SHOWN]
 
     def is_own(self, authority: str) -> bool:
         """Return whether no foreign web page can have this name: an address, or an allowed name."""

@@ -107,16 +107,18 @@ class HiveAdmission:
         rebinding): they could try out tokens, which is not slowed, at a hive that their author
         does not reach. So hosts are checked for every request.
         """
-        authorization = b""
+        authorization, hosts = b"", []
         for name, value in scope["headers"]:
             if name == b"authorization":
                 authorization = value
+            elif name == b"host":
+                hosts.append(value)
             elif name in _NOT_OF_PROGRAMS:
                 return None
         is_plain = scope["query_string"].isascii() and scope["path"] != self._rules.prefix
         if not authorization.startswith(_BEARER) or not is_plain:
             return None
-        if self._rules.hosts.refused(scope["headers"]) is not None:
+        if len(hosts) != 1 or not self._rules.hosts.accepts(hosts[0]):
             return None
         return self._credentials.find(digest_of(authorization.removeprefix(_BEARER)))
 
