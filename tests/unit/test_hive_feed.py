@@ -12,7 +12,7 @@ import pytest
 from arkml.hive.protocol.page_messages import HistoryEntry, UsageEntry
 from arkml.hive.protocol.runs import RunInfo, Status
 from arkml.server.access import callers
-from arkml.server.access.callers import AccessRole, Caller, set_caller
+from arkml.server.access.callers import CALLER, AccessRole, Caller
 from arkml.server.labels import Labels
 from arkml.server.page import feed
 from arkml.server.page.events import EventStreams
@@ -109,7 +109,7 @@ async def test_an_answer_is_whole_however_its_stream_ends(monkeypatch, end):
     hive, begun, sent = FakeHive("a"), asyncio.Event(), []
     caller = Caller(AccessRole.READ, is_valid=lambda: end != "the token" or not begun.is_set())
     scope = {"type": "http", "method": "GET", "headers": [], "query_string": b""}
-    set_caller(scope, caller)
+    scope[CALLER] = caller
 
     async def receive():
         await begun.wait()

@@ -14,7 +14,7 @@ from tests.integration.hive_service import rows
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.rows import HEADER_SIZE, encode, parse_header
-from arkml.server.access.callers import Caller, WorkerGrant, set_caller
+from arkml.server.access.callers import CALLER, Caller, WorkerGrant
 from arkml.server.learner_log import relay_line
 from arkml.server.monitoring.json_logs import JsonLine, TextLine, start_logs
 from arkml.server.monitoring.prometheus import metrics_route
@@ -211,7 +211,7 @@ def test_lines_of_learners_and_workers_are_those_of_their_run(monkeypatch):
 
 def test_a_rollout_worker_may_not_ask_for_metrics():
     scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": []}
-    set_caller(scope, Caller(None, grant=WorkerGrant("r1", "")))
+    scope[CALLER] = Caller(None, grant=WorkerGrant("r1", ""))
 
     async def main():
         await metrics_route(None).app(scope, None, None)

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from arkml.server.access.callers import caller_in, until_invalid
+from arkml.server.access.callers import CALLER, until_invalid
 
 EVENT_STREAM = "text/event-stream"
 _HEADERS = [
@@ -47,7 +47,7 @@ class EventStream(Response):
 
 async def _expired(scope: Scope) -> None:
     """Wait until the caller may not be answered any more."""
-    await until_invalid(caller_in(scope))
+    await until_invalid(scope[CALLER])
 
 
 async def _left(receive: Receive) -> None:

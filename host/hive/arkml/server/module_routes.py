@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import ModuleQuery
 from arkml.hive.protocol.wire import Nothing
-from arkml.server.access.callers import AccessRole, caller_in
+from arkml.server.access.callers import CALLER, AccessRole, Caller
 from arkml.server.hive import Hive
 from arkml.server.routes import WASM, BodyRoute, HiveCall, Operation, declared_size, reply
 
@@ -25,7 +25,8 @@ class ModuleUploads(BodyRoute):
         self._hive = hive
 
     async def _take(self, scope: Scope, receive: Receive) -> Response:
-        caller_in(scope).require(AccessRole.ACT, "PUT", MODULE_PATH)
+        caller: Caller = scope[CALLER]
+        caller.require(AccessRole.ACT, "PUT", MODULE_PATH)
         store, sha256 = self._hive.modules, scope["path_params"]["sha256"]
         kept = await store.receive(sha256, declared_size(scope), receive)
         return reply(kept, 201 if kept.created else 200)

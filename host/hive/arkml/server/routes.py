@@ -21,7 +21,7 @@ from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.rows import MAX_BODY
 from arkml.hive.protocol.wire import Nothing, WireStruct
-from arkml.server.access.callers import SAFE_METHODS, AccessRole, Caller, WorkerGrant, caller_in
+from arkml.server.access.callers import CALLER, SAFE_METHODS, AccessRole, Caller, WorkerGrant
 from arkml.server.error_answers import refusal
 from arkml.server.hive import Hive
 from arkml.server.packing import packed
@@ -131,7 +131,8 @@ class Operation(Generic[Asked]):
         async def endpoint(request: Request) -> Response:
             given = request.headers.get(self.key_header, "")
             name, key = next(iter(request.path_params.items()), ("", given))
-            respond, caller = self.answer, caller_in(request.scope)
+            respond = self.answer
+            caller: Caller = request.scope[CALLER]
             if caller.grant is not None and self.worker is not None:
                 respond = self.worker
                 require_granted(hive, caller.grant, name, key)

@@ -32,7 +32,7 @@ from arkml.hive.protocol.rows import (
 from arkml.hive.protocol.runs import Role
 from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.session_messages import OutOfTurn, RowsReply
-from arkml.server.access.callers import AccessRole, caller_in
+from arkml.server.access.callers import CALLER, AccessRole, Caller
 from arkml.server.hive import Hive
 from arkml.server.routes import BodyRoute, declared_size, reply
 from arkml.server.run import Run
@@ -61,7 +61,7 @@ class Uploads(BodyRoute):
         self._hive = hive
 
     async def _take(self, scope: Scope, receive: Receive) -> Response:
-        caller = caller_in(scope)
+        caller: Caller = scope[CALLER]
         if caller.grant is None:
             caller.require(AccessRole.ACT, "POST", "/sessions/{sid}/rows")
         run, session = self._hive.session(scope["path_params"]["sid"])
@@ -77,12 +77,13 @@ class Uploads(BodyRoute):
         run.document.check_widths(header.features, header.actions, 422, images=header.images)
         if header.seq < 1:
             raise HiveRefused("bodies are counted from 1", 422)
-        if not run.is_active:
+        log = run.lifecycle.log
+        if not log.is_open:
             await run.start()
         run.lifecycle.use(session)
         run.require_turn()
         session.has_demonstrated |= header.kind is RowKind.DEMONSTRATION
-        expected = run.lifecycle.log.acked(session.index) + 1
+        expected = log.acked(session.index) + 1
         if header.seq > expected:
             text = f"body {header.seq} comes before body {expected}"
             return reply(OutOfTurn(text, expected), 409)

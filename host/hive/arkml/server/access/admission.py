@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkml.errors import HiveRefused
 from arkml.server.access.browser_sessions import BrowserSessions
-from arkml.server.access.callers import SAFE_METHODS, STRANGER, Caller, digest_of, set_caller
+from arkml.server.access.callers import CALLER, SAFE_METHODS, STRANGER, Caller, digest_of
 from arkml.server.access.credentials import Credentials
 from arkml.server.access.login import session_id_in
 from arkml.server.access.origins import FORWARDED, OriginRules, RequestOrigin, browser_problem
@@ -29,7 +29,7 @@ _ENDED = "the token of the hive was revoked, or has expired, while the request w
 
 class HiveAdmission:
     """
-    ASGI middleware that passes on requests with their callers in their scopes (`caller_in`).
+    ASGI middleware that passes on requests with their callers in their scopes (`CALLER`).
 
     A request is refused if it names a host that is not the hive's, or comes from a foreign page. It
     also needs a valid token or browser session, unless its path is one of `open_paths`, or belongs
@@ -78,8 +78,7 @@ class HiveAdmission:
         if isinstance(admitted, Response):
             await admitted(scope, receive, exchange.send)
             return
-        set_caller(scope, admitted)
-        exchange.caller = admitted
+        scope[CALLER] = exchange.caller = admitted
         try:
             await self._app(scope, exchange.receive, exchange.send)
         finally:
@@ -192,7 +191,17 @@ class _Exchange:
 
         Raises HiveRefused once the caller has no rights, and for a body that is late or too large.
         """
-        message = await (self._receive() if self._is_whole else self._part())
+        try:
+            async with asyncio.timeout_at(None if self._is_whole else self._until()):
+                message = await self._receive()
+        except TimeoutError:
+            limits, waited = self._owner.limits, asyncio.get_running_loop().time() - self._began
+            raise HiveRefused(
+                f"{self._size} bytes of the body arrived within {waited:.0f} s: it may pause for"
+                f" less than {limits.body_seconds:g} s, and arrives at {limits.body_rate} bytes a"
+                " second",
+                _TIMED_OUT,
+            ) from None
         if message["type"] == "http.request":
             if not self.caller.is_valid():
                 raise HiveRefused(_ENDED, _UNAUTHORIZED)
@@ -225,27 +234,17 @@ class _Exchange:
             message = {**message, "headers": headers}
         await self._send(message)
 
-    async def _part(self) -> Message:
-        """Return the next part of a body. Raises HiveRefused if it is late."""
+    def _until(self) -> float | None:
+        """Return the time of the loop at which the next part of a body is late, None for never."""
         limits = self._owner.limits
         if not limits.body_seconds:
-            return await self._receive()
+            return None
         now = asyncio.get_running_loop().time()
         self._began = self._began or now
         until = now + limits.body_seconds
         if limits.body_rate:
             until = min(until, self._began + limits.body_seconds + self._size / limits.body_rate)
-        try:
-            async with asyncio.timeout_at(until):
-                return await self._receive()
-        except TimeoutError:
-            waited = asyncio.get_running_loop().time() - self._began
-            raise HiveRefused(
-                f"{self._size} bytes of the body arrived within {waited:.0f} s: it may pause for"
-                f" less than {limits.body_seconds:g} s, and arrives at {limits.body_rate} bytes a"
-                " second",
-                _TIMED_OUT,
-            ) from None
+        return until
 
 
 def _unauthorized() -> JSONResponse:

@@ -8,14 +8,15 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from arkml.errors import HiveRefused
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """The methods of requests that change nothing."""
 
-_SCOPE_KEY = "arkml.caller"
+CALLER = "arkml.caller"
+"""The key of a request's ASGI scope under which its `Caller` is, once it is admitted."""
+
 _LOOK_EVERY = 1.0
 
 
@@ -187,14 +188,3 @@ async def until_invalid(caller: Caller) -> None:
 def digest_of(token: str | bytes) -> bytes:
     """Return the SHA-256 of a token, by which it is kept and found."""
     return hashlib.sha256(token if isinstance(token, bytes) else token.encode()).digest()
-
-
-def set_caller(scope: Any, caller: Caller) -> None:
-    """Note the caller of a request in its ASGI scope."""
-    scope[_SCOPE_KEY] = caller
-
-
-def caller_in(scope: Any) -> Caller:
-    """Return the caller that `set_caller` has noted."""
-    caller: Caller = scope[_SCOPE_KEY]
-    return caller

@@ -19,7 +19,7 @@ from arkml.base.release import RELEASE
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.page_messages import NoticeKind
 from arkml.hive.protocol.runs import Status
-from arkml.server.access.callers import AccessRole, caller_in
+from arkml.server.access.callers import CALLER, AccessRole, Caller
 from arkml.server.hive import Hive
 from arkml.server.request_context import BOUNDS, SCOPE_KEY, RequestCounts
 from arkml.server.run import Run
@@ -236,7 +236,8 @@ def metrics_route(hive: Hive) -> Route:
     scraping = asyncio.Lock()
 
     async def answer(request: Request) -> Response:
-        caller_in(request.scope).require(AccessRole.READ, "GET", METRICS_PATH)
+        caller: Caller = request.scope[CALLER]
+        caller.require(AccessRole.READ, "GET", METRICS_PATH)
         async with scraping:
             figures = read_figures(hive, request.scope[SCOPE_KEY])
             text, kind = await asyncio.to_thread(exposition, figures, request.headers.get("accept"))

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from arkml.errors import HiveRefused
-from arkml.server.access.callers import AccessRole, caller_in
+from arkml.server.access.callers import CALLER, AccessRole, Caller
 from arkml.server.event_stream import EventStream
 from arkml.server.page.feed import Feed, parts
 
@@ -30,7 +30,8 @@ class EventStreams:
         self._feed = feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, caller = Request(scope, receive), caller_in(scope)
+        request = Request(scope, receive)
+        caller: Caller = scope[CALLER]
         caller.require(AccessRole.ACT, "GET", EVENTS_PATH)
         runs, last = frozenset(parts(request.query_params.get("runs", ""))), _number(request)
         if len(runs) > MAX_RUNS:
