@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 
-from arkml.guest_trials.handover import Handover
+from arkml.guest_trials.guest_workers import Handover
 
 
 async def test_calls_of_a_thread_are_made_in_their_order():
@@ -53,7 +53,7 @@ async def test_the_thread_waits_until_its_calls_are_made():
 
 
 async def test_the_thread_waits_no_longer_once_it_released(monkeypatch):
-    monkeypatch.setattr("arkml.guest_trials.handover._PATIENCE", 60)
+    monkeypatch.setattr("arkml.guest_trials.guest_workers._PATIENCE", 60)
     handover, went_on = Handover(asyncio.get_running_loop()), threading.Event()
 
     def add():

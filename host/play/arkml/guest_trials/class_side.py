@@ -16,8 +16,14 @@ from arkml.errors import GuestError
 from arkml.guest_trials.behavior_actions import ActionRule
 from arkml.guest_trials.guest_trials_options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
-from arkml.guest_trials.slot_messages import ObservationWriter, RewardWriter, allowed_choices
-from arkml.guest_trials.trial_slots import RUNS_ON, ClassSlots, SlotRows
+from arkml.guest_trials.trial_slots import (
+    RUNS_ON,
+    ClassSlots,
+    ObservationWriter,
+    RewardWriter,
+    SlotRows,
+    allowed_choices,
+)
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
 
 _STATES = np.array([EpisodeState.RUNNING, EpisodeState.INITIAL], np.uint32)

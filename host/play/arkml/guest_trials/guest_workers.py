@@ -1,4 +1,8 @@
-"""Threads that step guests of trials, so that the event loop never waits for one (decision 19)."""
+"""
+Threads that step guests of trials, so that the event loop never waits for one (decision 19).
+
+A worker hands the results of its steps over to the event loop, which has other things to do, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -18,7 +23,6 @@ from arkml.base.loggers import SafeLogger
 from arkml.base.processors import usable_processors
 from arkml.errors import GuestError
 from arkml.guest_trials.guest_trials_options import StandInActions, StandInPolicies
-from arkml.guest_trials.handover import Handover
 from arkml.guest_trials.row_batches import act_together
 from arkml.guest_trials.trial_guest import TickResult, TrialGuest
 from arkml.guests.call_loop import GaveWay
@@ -32,6 +36,8 @@ _SHORT_DRAIN_SECONDS: Final = 0.002  # the same, while there are steps that are 
 _QUIET: Final = 1.0  # seconds without one, after which there are none
 _PAUSE: Final = 0.001  # seconds between turns of guests that gave way, where nothing else is to do
 _CANCEL_EVERY: Final = 0.02  # seconds, while a thread that is to end is in a guest
+_TURN: Final = 0.001  # seconds of handing results over in a turn of the event loop
+_PATIENCE: Final = 0.1  # seconds; then a busy loop, or one that does not run, is left alone
 
 GuestStep = Callable[[], TickResult]
 """Runs a guest to its next submit, in the thread of its worker."""
@@ -264,6 +270,61 @@ class GuestWorker(Closing):
             _free(guest)
             if self._stand_ins is not None:
                 self._stand_ins.forget(guest.keys)
+
+
+class Handover:
+    """
+    Calls from another thread in an event loop, which do not delay work that people wait for.
+
+    Awaited calls run in the next turn of the loop. The others are queued, and run for a millisecond
+    in each turn, however many there are.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._awaited: deque[Callable[[], object]] = deque()
+        self._others: deque[Callable[[], object]] = deque()
+        self._is_due = False  # a turn is scheduled
+        self._released = threading.Event()
+
+    def add(self, call: Callable[[], object], *, is_awaited: bool) -> None:
+        """Queue a call. Nothing is called once the loop is closed."""
+        self._released.clear()
+        (self._awaited if is_awaited else self._others).append(call)
+        if not self._is_due:
+            self._is_due = True
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._take_turn)
+
+    def wait(self) -> None:
+        """
+        Block until all calls are made, or `release` is called.
+
+        Two threads that run Python code at once only slow each other down.
+        """
+        if self._awaited or self._others:
+            self._released.wait(_PATIENCE)
+
+    def release(self) -> None:
+        """End a `wait` of the other thread. May be called from any thread."""
+        self._released.set()
+
+    def _take_turn(self) -> None:
+        self._is_due = False  # before the queues are read: more calls may be added meanwhile
+        until = time.monotonic() + _TURN
+        has_time = True
+        while self._awaited or (self._others and has_time):
+            queue = self._awaited or self._others
+            try:
+                queue.popleft()()
+            except Exception:
+                log.exception("the step of a guest could not be delivered, a bug of the host")
+            has_time = queue is self._awaited or time.monotonic() <= until
+        if not (self._awaited or self._others):
+            self._released.set()
+        elif not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._take_turn)
 
 
 def workers_by_default() -> int:

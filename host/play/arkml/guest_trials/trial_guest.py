@@ -17,7 +17,7 @@ from arkml.guest_trials.class_side import ClassSide
 from arkml.guest_trials.guest_trials_options import EndOn, StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.rebuilding import RebuiltModule
-from arkml.guest_trials.slot_messages import CHANNEL, answer_of, observation_set
+from arkml.guest_trials.trial_slots import CHANNEL, answer_of, observation_set
 from arkml.guests.instance import SharedResources
 from arkml.guests.reloading import FIRST_CALLS, Reloaded, way_of
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
@@ -285,7 +285,7 @@ class TrialGuest(Closing):
 
     def _shown(self, instance: EnvInstance, step: Step) -> TickResult:
         """Return the result of a step. Raises the error of a guest that failed."""
-        if step.has_ended and instance.experiments.refused is not None:
+        if instance.experiments.refused is not None and step.has_ended:
             raise GuestError(str(instance.experiments.refused))
         if step.error is not None:
             raise step.error
