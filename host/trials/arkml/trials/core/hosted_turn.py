@@ -7,8 +7,7 @@ from typing import Final
 
 from arkml.trials.core.actors import ActorPlace, Breach
 from arkml.trials.core.hosting import MOST_AHEAD, Acted, ActionNote, Pacing, StandIn
-from arkml.trials.core.mail import AUTO
-from arkml.trials.core.observations import PresentObservations
+from arkml.trials.core.mail import AUTO, PresentObservations
 from arkml.trials.core.outputs import Outgoing
 from arkml.trials.core.states import Move, Phase
 from arkml.trials.wire.common_pb2 import Action, TrialState

@@ -16,8 +16,7 @@ from arkml.trials.core.actors import (
 from arkml.trials.core.error import TrialError
 from arkml.trials.core.hosted_turn import LATE, HostedTurn
 from arkml.trials.core.hosting import HostedRewards, HostedTick, Pacing
-from arkml.trials.core.mail import Mail
-from arkml.trials.core.observations import PresentObservations
+from arkml.trials.core.mail import Mail, PresentObservations
 from arkml.trials.core.outputs import Changed, EntryKind, Outgoing, Output, Show, shortened
 from arkml.trials.core.states import (
     ACTOR,

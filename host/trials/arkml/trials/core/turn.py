@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from arkml.trials.core.actors import ActorPlace, Breach, late_by
 from arkml.trials.core.hosting import ActionNote
-from arkml.trials.core.mail import AUTO
-from arkml.trials.core.observations import PresentObservations
+from arkml.trials.core.mail import AUTO, PresentObservations
 from arkml.trials.core.outputs import EntryKind, Outgoing
 from arkml.trials.core.states import Move, Phase
 from arkml.trials.wire.common_pb2 import Action, CommunicationState
