@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.benchmarks.companion import serve
 from tests.benchmarks.turns import rate, warm_up
 
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import Place
 from arkml.learning.jax_engine import limit_threads
 from arkml.learning.learner import Learner
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from tests.integration.fake_learner import FakeLearner, hold_life_line
 
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import Place
 from arkml.hive.protocol.wire import Message
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling

@@ -18,7 +18,7 @@ from tests.faults.serving import Served
 from tests.waiting import eventually
 
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.segments import read_records
+from arkml.hive.protocol.rows import read_records
 from arkml.runs.hive_access import HiveGrant
 
 pytestmark = pytest.mark.faults

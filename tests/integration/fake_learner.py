@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from arkml.hive.protocol.segments import read_records, segment_name
+from arkml.hive.protocol.rows import read_records, segment_name
 from arkml.hive.protocol.wire import Unpacker, pack
 
 DIVERGED, MISCONFIGURED = 4, 3

@@ -5,7 +5,7 @@ import hashlib
 import fake_learner
 import numpy as np
 
-from arkml.hive.protocol.segments import read_records
+from arkml.hive.protocol.rows import read_records
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling
 from arkml.learning.policy_graph import to_onnx

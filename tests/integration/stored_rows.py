@@ -1,6 +1,6 @@
 """The rows in the stored log of a run, as the hive has acknowledged them."""
 
-from arkml.hive.protocol.segments import read_records
+from arkml.hive.protocol.rows import read_records
 
 
 def stored_records(data):

@@ -24,9 +24,8 @@ from tests.waiting import eventually
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.audit import checksum, row_hashes
-from arkml.hive.protocol.rows import RowColumns, RowKind, encode
+from arkml.hive.protocol.rows import Place, RowColumns, RowKind, encode, frame, segment_name
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD, RunRequest
-from arkml.hive.protocol.segments import Place, frame, segment_name
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import Unpacker, pack
 from arkml.learning.checkpoint_files import Checkpoint, Checkpoints, shaping_settings

@@ -22,8 +22,15 @@ from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.replay_messages import ReplayReport
-from arkml.hive.protocol.rows import MAX_BODY, META, NO_ROW, RowColumns, encode
-from arkml.hive.protocol.segments import read_records, segment_name
+from arkml.hive.protocol.rows import (
+    MAX_BODY,
+    META,
+    NO_ROW,
+    RowColumns,
+    encode,
+    read_records,
+    segment_name,
+)
 from arkml.server.upgrade import DATA_VERSION
 
 

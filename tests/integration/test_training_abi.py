@@ -28,7 +28,7 @@ from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
 from arkml.batches import Batch, Metadata
 from arkml.hive.embedded import EmbeddedHive
-from arkml.hive.protocol.segments import read_records
+from arkml.hive.protocol.rows import read_records
 from arkml.host import hives_of
 
 V5 = "ark-ml-v5"

@@ -17,7 +17,7 @@ from arkml.abi.codes import EpisodeState, ErrorCode
 from arkml.errors import InvalidArguments, ModelRejected
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.masks import mask_names
-from arkml.hive.protocol.segments import read_records
+from arkml.hive.protocol.rows import read_records
 from arkml.host import hives_of
 from arkml.learning.algorithm import Layer
 from arkml.learning.normalizer import Scaling

@@ -44,7 +44,7 @@ OWNERS = {
         "arkml.guests.trace_events",
         "arkml.guests.trace_files",
     ),
-    "zstandard": ("arkml.hive.protocol.segments", "arkml.learning.compilation_cache"),
+    "zstandard": ("arkml.hive.protocol.rows", "arkml.learning.compilation_cache"),
     "typer": (
         "arkml.cli",
         "arkml.envs.llapi.command",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from safetensors.numpy import load
 
 from arkml.errors import HiveError, InvalidSettings
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.learning import checkpoint_files
 from arkml.learning.algorithm import Diverged, State

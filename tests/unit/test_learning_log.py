@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from arkml.hive.protocol.rows import RowColumns, encode
-from arkml.hive.protocol.segments import Place, frame, segment_name
+from arkml.hive.protocol.rows import Place, RowColumns, encode, frame, segment_name
 from arkml.learning.run_directory import LogReader
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from arkml.abi.codes import EpisodeState
-from arkml.hive.protocol.rows import META, RowColumns, RowKind
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import META, Place, RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoint_files import Checkpoint, CheckpointDamaged, Checkpoints

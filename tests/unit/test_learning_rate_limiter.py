@@ -8,9 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec.structs import replace
 
 from arkml.abi.codes import EpisodeState
-from arkml.hive.protocol.rows import GUEST_SHIFT, META, Header, RowColumns, RowKind
+from arkml.hive.protocol.rows import GUEST_SHIFT, META, Header, Record, RowColumns, RowKind
 from arkml.hive.protocol.runs import LEAST_AHEAD, MOST_AHEAD
-from arkml.hive.protocol.segments import Record
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.policy_lag import STALE, PolicyLag
 from arkml.learning.rate_limiter import (

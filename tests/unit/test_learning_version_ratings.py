@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from arkml.abi.codes import EpisodeState
-from arkml.hive.protocol.rows import Header, RowColumns, RowKind
-from arkml.hive.protocol.segments import Record
+from arkml.hive.protocol.rows import Header, Record, RowColumns, RowKind
 from arkml.learning.row_statistics import RowStatistics
 from arkml.learning.trajectories import FinishedEpisodes
 from arkml.learning.version_ratings import LEAST, Candidate, Rating, VersionRatings

@@ -10,8 +10,15 @@ from arkml.errors import ProtocolError
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.row_split import RowSplit
-from arkml.hive.protocol.rows import HEADER_SIZE, RowColumns, decode, encode, parse_header
-from arkml.hive.protocol.segments import frame, read_record
+from arkml.hive.protocol.rows import (
+    HEADER_SIZE,
+    RowColumns,
+    decode,
+    encode,
+    frame,
+    parse_header,
+    read_record,
+)
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.experience import Experience
 from arkml.learning.normalizer import Normalizer

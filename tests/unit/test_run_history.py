@@ -6,8 +6,8 @@ import pytest
 
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.page_messages import ModuleReport
+from arkml.hive.protocol.rows import Place
 from arkml.hive.protocol.runs import Best, Status
-from arkml.hive.protocol.segments import Place
 from arkml.server.curve_reader import read_names
 from arkml.server.history import HISTORY_NAME, RunHistory
 from arkml.server.learner_events import CheckpointSaved, LearnerStarted

@@ -15,8 +15,7 @@ from contextlib import closing
 import pytest
 
 from arkml.errors import HiveError, UsageError
-from arkml.hive.protocol.rows import RowColumns, encode
-from arkml.hive.protocol.segments import frame
+from arkml.hive.protocol.rows import RowColumns, encode, frame
 from arkml.server import backup, restore
 from arkml.server.access.callers import AccessRole
 from arkml.server.access.token_file import TokenFile

@@ -3,7 +3,7 @@
 import pytest
 
 from arkml.hive.protocol.histograms import Bins, Histogram
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import Place
 from arkml.server.learner_events import (
     CheckpointSaved,
     HistogramsMade,

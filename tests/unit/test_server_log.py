@@ -11,8 +11,17 @@ import zstandard
 from arkml.base.files import lock_file
 from arkml.errors import HiveError
 from arkml.hive.protocol.parts import Part
-from arkml.hive.protocol.rows import Header, RowColumns, encode, parse_header
-from arkml.hive.protocol.segments import Place, frame, read_record, read_records, segment_name
+from arkml.hive.protocol.rows import (
+    Header,
+    Place,
+    RowColumns,
+    encode,
+    frame,
+    parse_header,
+    read_record,
+    read_records,
+    segment_name,
+)
 from arkml.hive.protocol.settings import Settings
 from arkml.server.hive_files import inside
 from arkml.server.log import ON_POLICY_BYTES, kept_rows, open_log

@@ -19,7 +19,7 @@ from safetensors.numpy import load, save
 from arkml.base.files import open_file, read_plain, write_atomic
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, InvalidSettings, ProtocolError
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import Count, WireStruct
 from arkml.learning.algorithm import Diverged, State

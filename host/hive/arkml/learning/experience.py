@@ -9,8 +9,7 @@ from typing import Any
 
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.row_split import RowSplit
-from arkml.hive.protocol.rows import RowColumns, RowKind
-from arkml.hive.protocol.segments import Record
+from arkml.hive.protocol.rows import Record, RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import RowStore
 from arkml.learning.normalizer import Normalizer

@@ -54,9 +54,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from arkml.errors import InvalidSettings
-from arkml.hive.protocol.rows import MAX_ROWS
+from arkml.hive.protocol.rows import MAX_ROWS, Place
 from arkml.hive.protocol.runs import LEAST_AHEAD
-from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Algorithm, MakeAlgorithm
 from arkml.learning.checkpoint_files import Checkpoint, CheckpointDamaged, shaping_settings

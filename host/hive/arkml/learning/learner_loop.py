@@ -10,7 +10,7 @@ from typing import Any
 
 from arkml.base.learning_loop import LearningLoop, take_turn
 from arkml.base.loggers import SafeLogger
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import Place
 from arkml.hive.protocol.wire import Message
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
 from arkml.learning.learner import Learner

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import Place
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.learner import Learner
 from arkml.learning.pace_figures import PaceFigures

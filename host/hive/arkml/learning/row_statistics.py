@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.masks import PREFIX
-from arkml.hive.protocol.rows import GUEST_SHIFT, RowKind
-from arkml.hive.protocol.segments import Record
+from arkml.hive.protocol.rows import GUEST_SHIFT, Record, RowKind
 from arkml.learning.trajectories import FinishedEpisodes
 from arkml.learning.version_ratings import VersionRatings
 

@@ -16,8 +16,8 @@ from arkml.base.files import open_file, read_plain, write_atomic
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, ProtocolError
 from arkml.hive.protocol.documents import parse_object
+from arkml.hive.protocol.rows import Place, Record, find_record, segment_name
 from arkml.hive.protocol.runs import ORIGIN_FILE, RunRequest
-from arkml.hive.protocol.segments import Place, Record, find_record, segment_name
 from arkml.learning.algorithm import PolicyModel
 from arkml.learning.checkpoint_files import Checkpoint, Checkpoints, read_checkpoint
 

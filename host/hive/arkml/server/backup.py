@@ -21,8 +21,8 @@ from arkml.base.release import RELEASE
 from arkml.base.sqlite_files import SIDE_FILES
 from arkml.errors import HiveError, ProtocolError, UsageError
 from arkml.hive.protocol.documents import parse_object
+from arkml.hive.protocol.rows import end_of_damaged, read_records
 from arkml.hive.protocol.runs import DOCUMENT_NAME
-from arkml.hive.protocol.segments import end_of_damaged, read_records
 from arkml.server.folders import Folder
 from arkml.server.metrics_store import STORE_NAME, WAL_NAME
 from arkml.server.session_figures import COUNTS_NAME

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from arkml.hive.protocol.histograms import MOST_HISTOGRAMS, Histogram, checked
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import Place
 from arkml.hive.protocol.wire import Message
 
 _BEGINNING = Place(0, 0)

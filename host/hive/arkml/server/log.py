@@ -48,8 +48,7 @@ from pathlib import Path
 
 from arkml.base.files import sync_directory
 from arkml.base.loggers import SafeLogger
-from arkml.hive.protocol.rows import Header, payload_size
-from arkml.hive.protocol.segments import Place, frame, segment_name
+from arkml.hive.protocol.rows import Header, Place, frame, payload_size, segment_name
 from arkml.hive.protocol.session_messages import ON_POLICY
 from arkml.hive.protocol.settings import Settings
 from arkml.server.recovery import LogContents, Segment, recover

@@ -9,7 +9,7 @@ from pathlib import Path
 from arkml.base.files import read_plain
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError
-from arkml.hive.protocol.segments import (
+from arkml.hive.protocol.rows import (
     Place,
     Record,
     end_of_damaged,

@@ -12,7 +12,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveError, HiveRefused
 from arkml.hive.protocol.replay_messages import KeptReplay, ReplayReport
 from arkml.hive.protocol.result_messages import EvaluationReport
-from arkml.hive.protocol.rows import Header
+from arkml.hive.protocol.rows import Header, Place
 from arkml.hive.protocol.runs import (
     LEAST_AHEAD,
     Best,
@@ -21,7 +21,6 @@ from arkml.hive.protocol.runs import (
     SessionInfo,
     Status,
 )
-from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.session_messages import SessionState
 from arkml.hive.protocol.wire import Message
 from arkml.server.best_policy import BestPolicy

@@ -23,6 +23,7 @@ from arkml.hive.protocol.rows import (
     HEADER_SIZE,
     MAX_BODY,
     Header,
+    Place,
     RowColumns,
     RowKind,
     decode,
@@ -30,7 +31,6 @@ from arkml.hive.protocol.rows import (
     parse_header,
 )
 from arkml.hive.protocol.runs import Role
-from arkml.hive.protocol.segments import Place
 from arkml.hive.protocol.session_messages import OutOfTurn, RowsReply
 from arkml.server.access.callers import CALLER, AccessRole, Caller
 from arkml.server.hive import Hive

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from arkml.errors import ProtocolError
-from arkml.hive.protocol.segments import Place
+from arkml.hive.protocol.rows import Place
 from arkml.hive.protocol.wire import Count, WireStruct
 
 MAX_EPISODES = 10_000
