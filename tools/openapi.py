@@ -20,11 +20,12 @@ from arkml.hive.protocol.rows import CONTENT_TYPE
 from arkml.hive.protocol.runs import PROTOCOL, ModuleReply, Refusal
 from arkml.hive.protocol.session_messages import OutOfTurn, RowsReply
 from arkml.hive.protocol.wire import Nothing, WireStruct
+from arkml.server.bodies import JSON
 from arkml.server.hive_app import OPERATIONS, ROWS_PATH
 from arkml.server.module_routes import MODULE_PATH
 from arkml.server.monitoring.health import HEALTH_PATH, READY_PATH
 from arkml.server.monitoring.prometheus import METRICS_PATH
-from arkml.server.routes import JSON, PREFIX, TEXT, WASM, WITH_BODY, Operation
+from arkml.server.routes import PREFIX, TEXT, WASM, WITH_BODY, Operation
 from tools.generated_files import GeneratedFiles, command
 
 PATH = "docs/hive_openapi.json"

@@ -23,7 +23,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.experience import Experience
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
-from arkml.server.uploads import check_rows
+from arkml.server.bodies import check_rows
 
 ME, VIEW, TILES = Part("me", (2,)), Part("view", (2, 2, 1), "image"), Part("it", (2, 1), "entities")
 PARTS = ME, VIEW, TILES, Part("map", (1, 3, 1), "image")

@@ -15,6 +15,7 @@ from tests.integration.hive_service import rows
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.rows import HEADER_SIZE, encode, parse_header
 from arkml.server.access.callers import CALLER, Caller, WorkerGrant
+from arkml.server.bodies import check_rows
 from arkml.server.learner_log import relay_line
 from arkml.server.monitoring.json_logs import JsonLine, TextLine, start_logs
 from arkml.server.monitoring.prometheus import metrics_route
@@ -27,7 +28,6 @@ from arkml.server.request_context import (
     known_fields,
     note_session,
 )
-from arkml.server.uploads import check_rows
 
 HOSTILE = 'two\nlines "and" \x1b[31m\u2028\u202e{}\ud800'
 

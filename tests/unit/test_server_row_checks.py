@@ -9,7 +9,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.rows import HEADER_SIZE, MAX_BODY, META, RowColumns, encode, parse_header
 from arkml.hive.protocol.rows import decode as decode_rows
-from arkml.server.uploads import check_rows, read_rows
+from arkml.server.bodies import check_rows, read_rows
 
 
 def columns(count=6):

@@ -21,6 +21,7 @@ from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.login import LOGIN_PATH, BrowserLogin
 from arkml.server.access.origins import OriginRules
 from arkml.server.access_routes import ACCESS_OPERATIONS
+from arkml.server.bodies import Uploads
 from arkml.server.error_answers import refusal, sentence
 from arkml.server.hive import Hive
 from arkml.server.learning_routes import LEARNING_OPERATIONS
@@ -34,7 +35,6 @@ from arkml.server.request_context import RequestCounts
 from arkml.server.routes import PREFIX, HiveCall, Operation
 from arkml.server.run_routes import RUN_OPERATIONS
 from arkml.server.session_routes import SESSION_OPERATIONS
-from arkml.server.uploads import Uploads
 from arkml.server.watch_routes import WATCH_OPERATIONS
 
 ROWS_PATH = "/sessions/{sid}/rows"

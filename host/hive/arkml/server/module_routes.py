@@ -11,8 +11,9 @@ from arkml.errors import HiveRefused
 from arkml.hive.protocol.runs import ModuleQuery
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import CALLER, AccessRole, Caller
+from arkml.server.bodies import BodyRoute, declared_size, reply
 from arkml.server.hive import Hive
-from arkml.server.routes import WASM, BodyRoute, HiveCall, Operation, declared_size, reply
+from arkml.server.routes import WASM, HiveCall, Operation
 
 MODULE_PATH = "/modules/{sha256}"
 

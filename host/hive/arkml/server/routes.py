@@ -1,28 +1,21 @@
-"""
-Routes of a hive: a method and a path each.
-
-An operation takes a struct and gives one. A route of bytes is plain ASGI, and reads its own body.
-"""
+"""Routes of a hive: a method and a path each, with the struct it takes and the one it gives."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
-from arkml.errors import HiveRefused, ProtocolError
-from arkml.hive.protocol.documents import parse_object
-from arkml.hive.protocol.rows import MAX_BODY
+from arkml.errors import HiveRefused
 from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.server.access.callers import CALLER, SAFE_METHODS, AccessRole, Caller, WorkerGrant
-from arkml.server.error_answers import refusal
+from arkml.server.bodies import read_object, reply
 from arkml.server.hive import Hive
 from arkml.server.packing import packed
 from arkml.server.run import Run
@@ -30,13 +23,10 @@ from arkml.server.run import Run
 _log = SafeLogger(__name__)
 
 PREFIX = "/v1"
-JSON, ONNX, TEXT = "application/json", "application/octet-stream", "text/plain"
+ONNX, TEXT = "application/octet-stream", "text/plain"
 WASM, GZIP = "application/wasm", "application/gzip"
 WITH_BODY = frozenset({"POST", "PATCH"})
 """The methods whose requests are read from a body, the others from a query."""
-
-_MOST_JSON = 8 << 20
-"""Bytes of a body of JSON at most."""
 
 Asked = TypeVar("Asked", bound=WireStruct)
 
@@ -149,7 +139,7 @@ class Operation(Generic[Asked]):
         if self.takes is Nothing:
             return self.takes()
         if self.method in WITH_BODY:
-            return self.takes.from_json(await _read_object(request))
+            return self.takes.from_json(await read_object(request))
         return self.takes.from_query(request.query_params)
 
 
@@ -178,50 +168,3 @@ def require_granted(hive: Hive, grant: WorkerGrant, name: str, key: str) -> None
             grant.require_module(key)
         case _:
             raise HiveRefused(f"a rollout worker may not ask for {key!r}", 403)
-
-
-def reply(struct: WireStruct, status: int = 200) -> Response:
-    """Return a struct as a JSON response."""
-    return Response(struct.as_bytes(), status, media_type=JSON)
-
-
-async def _read_object(request: Request) -> dict[str, Any]:
-    """Return the JSON object in a request. Raises HiveRefused."""
-    data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > _MOST_JSON:
-            raise HiveRefused(f"a body of more than {_MOST_JSON} bytes", 413)
-    try:
-        return parse_object(bytes(data or b"{}"))
-    except ProtocolError as error:
-        raise HiveRefused(f"the body cannot be taken: {error}", 400) from None
-
-
-class BodyRoute:
-    """A route that takes bytes, as plain ASGI. `answer` may leave a part of the body unread."""
-
-    def __init__(self, answer: Callable[[Scope, Receive], Awaitable[Response]]) -> None:
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            answer = await self._answer(scope, receive)
-        except Exception as error:  # noqa: BLE001 -- it is the answer to the sender
-            answer = _refuse(scope, error)
-        await answer(scope, receive, send)
-
-
-def _refuse(scope: Scope, error: Exception) -> Response:
-    """Return the refusal of a request, of whose body a part may be unread."""
-    answer = refusal(error)
-    size = declared_size(scope)
-    if size is None or size > 2 * MAX_BODY:
-        answer.headers["connection"] = "close"  # the rest of the body is not worth reading
-    return answer
-
-
-def declared_size(scope: Scope) -> int | None:
-    """Return the size of the body that a request gives, None for none."""
-    size = dict(scope["headers"]).get(b"content-length", b"")
-    return int(size) if size.isdigit() else None

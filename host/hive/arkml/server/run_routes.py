@@ -24,8 +24,9 @@ from arkml.hive.protocol.session_messages import NamesReply, NamesRequest
 from arkml.hive.protocol.settings import MAX_SETTINGS_BYTES
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import AccessRole
+from arkml.server.bodies import reply
 from arkml.server.creators import KEY_HEADER
-from arkml.server.routes import TEXT, HiveCall, Operation, reply
+from arkml.server.routes import TEXT, HiveCall, Operation
 
 _MOST_NAMES = 4 * MAX_NAMES
 _TOO_LARGE = 413

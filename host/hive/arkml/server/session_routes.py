@@ -1,4 +1,4 @@
-"""Routes of sessions: join, beat and leave. Their rows go to `uploads`."""
+"""Routes of sessions: join, beat and leave. Their rows go to `bodies`."""
 
 from __future__ import annotations
 

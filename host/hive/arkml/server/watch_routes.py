@@ -18,8 +18,9 @@ from arkml.hive.protocol.watch_messages import (
 )
 from arkml.hive.protocol.wire import Nothing
 from arkml.server.access.callers import AccessRole
+from arkml.server.bodies import reply
 from arkml.server.event_stream import EVENT_STREAM, EventStream
-from arkml.server.routes import HiveCall, Operation, reply
+from arkml.server.routes import HiveCall, Operation
 from arkml.server.run import Run
 from arkml.server.run_guest import NOT_KEPT
 from arkml.server.watches import OFF, PlayedVersion

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arkml.hive.tracing import HEADER, Tracing, trace_id, tracing
+from arkml.server.bodies import APPENDED, Appended
 from arkml.server.request_context import begin_run, note_trace
 from arkml.server.run import Run
-from arkml.server.uploads import APPENDED, Appended
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -1,23 +1,26 @@
 """
-The route that takes rows: a body is read, its rows are checked, and it goes to the log of its run.
+Bodies of requests and answers: rows, from the request to the log of their run, and JSON.
 
 The host checks rows before it sends them; the server checks them again, since a host is a network
-peer. A refused row leaves a gap (decision 7). The route is plain ASGI: every millisecond here is a
-few hundred rows.
+peer. A refused row leaves a gap (decision 7). Their route is plain ASGI: every millisecond here is
+a few hundred rows.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import asdict
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope
+from starlette.types import Receive, Scope, Send
 
 from arkml.abi.codes import EpisodeState
 from arkml.errors import HiveRefused, ProtocolError
+from arkml.hive.protocol.documents import parse_object
 from arkml.hive.protocol.rows import (
     CONTENT_TYPE,
     HEADER_SIZE,
@@ -32,16 +35,21 @@ from arkml.hive.protocol.rows import (
 )
 from arkml.hive.protocol.runs import Role
 from arkml.hive.protocol.session_messages import OutOfTurn, RowsReply
+from arkml.hive.protocol.wire import WireStruct
 from arkml.server.access.callers import CALLER, AccessRole, Caller
+from arkml.server.error_answers import refusal
 from arkml.server.hive import Hive
-from arkml.server.routes import BodyRoute, declared_size, reply
 from arkml.server.run import Run
 from arkml.server.sessions import RunSession
+
+JSON = "application/json"
 
 APPENDED = "arkml.appended"
 """The key of a request's scope under which middleware finds the appended body."""
 
 _MAX_REASONS = 64
+_MOST_JSON = 8 << 20
+"""Bytes of a body of JSON at most."""
 
 
 class Appended(NamedTuple):
@@ -51,6 +59,35 @@ class Appended(NamedTuple):
     session: RunSession
     header: Header
     end: Place
+
+
+class BodyRoute:
+    """A route that takes bytes, as plain ASGI. `answer` may leave a part of the body unread."""
+
+    def __init__(self, answer: Callable[[Scope, Receive], Awaitable[Response]]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+        except Exception as error:  # noqa: BLE001 -- it is the answer to the sender
+            answer = _refuse(scope, error)
+        await answer(scope, receive, send)
+
+
+def declared_size(scope: Scope) -> int | None:
+    """Return the size of the body that a request gives, None for none."""
+    size = dict(scope["headers"]).get(b"content-length", b"")
+    return int(size) if size.isdigit() else None
+
+
+def _refuse(scope: Scope, error: Exception) -> Response:
+    """Return the refusal of a request, of whose body a part may be unread."""
+    answer = refusal(error)
+    size = declared_size(scope)
+    if size is None or size > 2 * MAX_BODY:
+        answer.headers["connection"] = "close"  # the rest of the body is not worth reading
+    return answer
 
 
 class Uploads(BodyRoute):
@@ -227,3 +264,21 @@ def _out_of_order(columns: RowColumns) -> npt.NDArray[np.bool_]:
     back = (agent[1:] == agent[:-1]) & (step[1:] <= step[:-1])
     wrong[order[1:]] = back & (state[1:] != EpisodeState.INITIAL)
     return wrong
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """Return the JSON object in a request. Raises HiveRefused."""
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > _MOST_JSON:
+            raise HiveRefused(f"a body of more than {_MOST_JSON} bytes", 413)
+    try:
+        return parse_object(bytes(data or b"{}"))
+    except ProtocolError as error:
+        raise HiveRefused(f"the body cannot be taken: {error}", 400) from None
+
+
+def reply(struct: WireStruct, status: int = 200) -> Response:
+    """Return a struct as a JSON response."""
+    return Response(struct.as_bytes(), status, media_type=JSON)
