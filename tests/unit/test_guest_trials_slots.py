@@ -11,14 +11,14 @@ from arkml.batches import Metadata
 from arkml.envs.core.decisions import Behavior, Decision
 from arkml.envs.core.specs import Actions, Spec
 from arkml.errors import GuestError
-from arkml.guest_trials.probe import GuestClass, class_names
-from arkml.guest_trials.trial_slots import (
+from arkml.guest_trials.class_side import (
     ABSENT,
     ClassSlots,
     ObservationWriter,
     RewardWriter,
     allowed_choices,
 )
+from arkml.guest_trials.probe import GuestClass, class_names
 from arkml.trials.core.hosting import HostedRewards
 from arkml.trials.wire.common_pb2 import RewardSource
 from arkml.trials.wire.guest_pb2 import TERMINATED, TRUNCATED, Observation

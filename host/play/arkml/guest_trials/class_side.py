@@ -1,32 +1,307 @@
-"""One class of actors of a trial, between submits of its guest and messages of its actors."""
+"""
+One class of actors of a trial: agents in slots, their messages, and actions offered to them.
+
+Each slot holds an agent of the guest until its episode ends. Its actor is sent the observations and
+rewards of that agent, and answers with actions, in place of the ones that stand-ins offer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
+from google.protobuf.any_pb2 import Any as AnyMessage
 
 from arkml.abi.codes import EpisodeState
 from arkml.arrays import Marks
-from arkml.batches import Floats
+from arkml.batches import Floats, Metadata
 from arkml.envs.core.decisions import Decision
 from arkml.errors import GuestError
-from arkml.guest_trials.behavior_actions import ActionRule
+from arkml.guest_trials.behavior_actions import ActionRule, varint
 from arkml.guest_trials.guest_trials_options import StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
-from arkml.guest_trials.trial_slots import (
-    RUNS_ON,
-    ClassSlots,
-    ObservationWriter,
-    RewardWriter,
-    SlotRows,
-    allowed_choices,
-)
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
+from arkml.trials.core.mail import AUTO
+from arkml.trials.wire.common_pb2 import CommunicationState, Message
+from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput, ObservationSet
+from arkml.trials.wire.guest_pb2 import Metadata as MetadataMessage
+from arkml.trials.wire.guest_pb2 import SideChannel
 
+ABSENT: Final = -1
+"""The row of a slot that a submit says nothing about."""
+
+_SET: Final = b"\x01"
+
+RUNS_ON, TERMINATED, TRUNCATED = range(3)
+"""The ends of an episode, as EpisodeEnd of guest.proto numbers them."""
+
+CHANNEL: Final = uuid.UUID("6f1f3ac8-0d0b-4d7f-9a55-51de0c2a7f15")
+"""The channel of messages from a trial, whose 16 bytes (`bytes_le`) begin each of them."""
+
+_NORMAL = CommunicationState.NORMAL
+_PRESENT = b"\x08\x01"
+_VALUES, _FINAL_VALUES, _ALLOWED = b"\x12", b"\x3a", b"\x32"
+_SENDER, _VALUE, _USER_DATA = b"\x0a", b"\x15", b"\x22"
+_ZERO, _CONFIDENT = bytes(4), b"\x1d\x00\x00\x80\x3f"  # a confidence of 1
+_AGENT, _EPISODE, _END, _FINAL_END = b"\x18", b"\x20", b"\x28", b"\x40"
 _STATES = np.array([EpisodeState.RUNNING, EpisodeState.INITIAL], np.uint32)
+
+
+@dataclass(slots=True)
+class SlotRows:
+    """
+    Rows of one submit by slot.
+
+    Attributes:
+        slots: The slot of each row.
+        shown: The row that each slot shows, or ABSENT.
+        ends: How the episode of that row ended, by slot.
+        finals: By slot, the last row of an agent and its end, if another agent took its slot in
+            this submit.
+        deciding: The slots of the agents that wait for an action, in push order.
+        started: For each slot in `deciding`, 1 if this is its agent's first row.
+
+    """
+
+    shown: list[int]
+    ends: list[int]
+    slots: list[int]
+    finals: dict[int, tuple[int, int]] = field(default_factory=dict)
+    deciding: list[int] = field(default_factory=list)
+    started: list[int] = field(default_factory=list)
+
+
+class ClassSlots:
+    """
+    Agents of one class in the slots of a trial.
+
+    An agent takes the lowest free slot and keeps it until its episode ends; `agents` and `episodes`
+    are the numbers of the last agent and episode of each slot, -1 before the first.
+    """
+
+    def __init__(self, actor_class: GuestClass) -> None:
+        self.actor_class: GuestClass = actor_class
+        count = actor_class.slots
+        self.agents: list[int] = [-1] * count
+        self.episodes: list[int] = [-1] * count
+        self.has_ended: bool = False
+        """True once an episode has ended."""
+        self._slots: dict[int, int] = {}
+        self._steady: tuple[bytes, SlotRows] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """True once the class has had an agent."""
+        return self.episodes[0] >= 0
+
+    @property
+    def first_live(self) -> int:
+        """The number of agents that are in the first episode of their slot."""
+        return sum(self.episodes[slot] == 0 for slot in self._slots.values())
+
+    def take(self, decision: Decision) -> SlotRows:
+        """
+        Return the rows of a submit of this class by slot, and assign slots to its new agents.
+
+        Raises GuestError if there are more of them than slots.
+        """
+        agents = decision.agents.tobytes()
+        is_steady = not (  # `any` of an array takes thrice as long
+            _SET in decision.started.tobytes()
+            or _SET in decision.terminated.tobytes()
+            or _SET in decision.truncated.tobytes()
+        )
+        if is_steady and self._steady is not None and self._steady[0] == agents:
+            return self._steady[1]
+        rows = self._assigned(decision)
+        self._steady = (agents, rows) if is_steady else None
+        return rows
+
+    def _assigned(self, decision: Decision) -> SlotRows:
+        count = len(self.agents)
+        numbers = decision.agents.tolist()
+        ends = np.where(decision.terminated, TERMINATED, decision.truncated * TRUNCATED).tolist()
+        rows = SlotRows([ABSENT] * count, [RUNS_ON] * count, [ABSENT] * len(numbers))
+        new = []
+        for row, (number, end) in enumerate(zip(numbers, ends, strict=True)):
+            slot = self._slots.get(number)
+            if slot is None:
+                new.append(row)
+            else:
+                self._show(rows, row, slot, number, end)
+        self._admit(rows, new, numbers, ends)
+        for row, end in enumerate(ends):
+            if end == RUNS_ON:
+                rows.deciding.append(rows.slots[row])
+        starts = decision.started[~decision.ended]
+        rows.started = starts.astype(int).tolist()
+        return rows
+
+    def _show(self, rows: SlotRows, row: int, slot: int, number: int, end: int) -> None:
+        rows.shown[slot], rows.ends[slot], rows.slots[row] = row, end, slot
+        if end != RUNS_ON:
+            self._slots.pop(number, None)
+            self.has_ended = True
+
+    def _admit(self, rows: SlotRows, new: list[int], numbers: list[int], ends: list[int]) -> None:
+        """Give new agents the lowest free slots. Raises GuestError if there are too few."""
+        taken = set(self._slots.values())
+        free = [slot for slot in range(len(self.agents)) if slot not in taken]
+        if len(new) > len(free):
+            raise GuestError(
+                f"{self.actor_class.behavior.name} has {len(taken) + len(new)} agents at once,"
+                f" where a trial has {len(self.agents)} slots of {self.actor_class.name}: declare"
+                ' "slots" in the spec of the behavior'
+            )
+        for row, slot in zip(new, free, strict=False):
+            if rows.shown[slot] != ABSENT:
+                rows.finals[slot] = rows.shown[slot], rows.ends[slot]
+            self._slots[numbers[row]] = slot
+            self.agents[slot] = numbers[row]
+            self.episodes[slot] += 1
+            self._show(rows, row, slot, numbers[row], ends[row])
+
+
+class ObservationWriter:
+    """
+    Writes the observations of the slots of one class, as serialized Observation messages.
+
+    It remembers the last values of each slot, which are shown while its agent is absent.
+    """
+
+    def __init__(self, slots: ClassSlots) -> None:
+        self._slots = slots
+        width = slots.actor_class.behavior.num_features
+        self._size = 4 * width
+        self._head = _VALUES + varint(self._size) if width else b""
+        count = len(slots.agents)
+        self._values = [self._head + bytes(self._size)] * count
+        self._numbers = [b""] * count
+        self._rows: SlotRows | None = None
+        self._absent: list[bytes] | None = None
+
+    def write(self, rows: SlotRows, decision: Decision, allowed: Marks | None) -> list[bytes]:
+        """
+        Return the observation of each slot in a submit of this class.
+
+        Args:
+            rows: The rows of the submit by slot.
+            decision: The submit.
+            allowed: The allowed choices: bool, [rows, choices of all branches], or None if all are
+                allowed.
+
+        """
+        if rows is not self._rows:
+            self._rows = rows
+            self._renumber()
+        self._absent = None
+        data = np.ascontiguousarray(decision.observations, "<f4").tobytes()
+        size, head, values, numbers = self._size, self._head, self._values, self._numbers
+        masks = None if allowed is None else np.asarray(allowed, np.uint8)
+        observed = []
+        for slot, row in enumerate(rows.shown):
+            if row == ABSENT:
+                observed.append(values[slot] + numbers[slot])
+                continue
+            shown = values[slot] = head + data[row * size : row * size + size]
+            content = _PRESENT + shown + numbers[slot]
+            if rows.ends[slot]:
+                content += _END + varint(rows.ends[slot])
+            if masks is not None and not masks[row].all():
+                content += _ALLOWED + varint(masks.shape[1]) + masks[row].tobytes()
+            if slot in rows.finals:
+                final, end = rows.finals[slot]
+                last = data[final * size : final * size + size]
+                if size:
+                    content += _FINAL_VALUES + varint(size) + last
+                content += _FINAL_END + varint(end)
+            observed.append(content)
+        return observed
+
+    def absent(self) -> list[bytes]:
+        """Return the observation of each slot in a submit of another class."""
+        if self._absent is None:
+            pairs = zip(self._values, self._numbers, strict=True)
+            self._absent = [values + numbers for values, numbers in pairs]
+        return self._absent
+
+    def _renumber(self) -> None:
+        slots = self._slots
+        self._numbers = [
+            (_AGENT + varint(agent) if agent > 0 else b"")
+            + (_EPISODE + varint(episode) if episode > 0 else b"")
+            for agent, episode in zip(slots.agents, slots.episodes, strict=True)
+        ]
+
+
+def allowed_choices(decision: Decision) -> Marks | None:
+    """Return the choices that agents may take, bool, [n, choices of all branches]; None if all."""
+    masks = decision.masks
+    if not masks or not any(mask.any() for mask in masks):
+        return None
+    return ~np.concatenate(masks, axis=1)
+
+
+class RewardWriter:
+    """
+    Writes the rewards of one class by an environment of the name `sender`.
+
+    Each of their sources is a RewardSource serialized. `actors` has, for each slot, the place of
+    its actor in the trial.
+    """
+
+    def __init__(self, actors: Sequence[int], sender: str) -> None:
+        self._actors = actors
+        name = sender.encode()
+        self._head = _SENDER + varint(len(name)) + name if name else b""
+
+    def write(self, rows: SlotRows, decision: Decision) -> HostedRewards:
+        """
+        Return the rewards of a submit, with the metadata of their rows.
+
+        The first row of an episode has a reward only if that is not 0, or has metadata, and if no
+        other agent ended in its slot in this submit: then the reward belongs to the other agent. A
+        row without a submit, for example of an agent whose guest ended, has none.
+        """
+        items = _by_row(decision.metadata) if decision.metadata else {}
+        values, places = decision.rewards.tolist(), decision.submit_rows.tolist()
+        started = decision.started.tolist()
+        data = np.ascontiguousarray(decision.rewards, "<f4").tobytes()
+        head, actors = self._head, self._actors
+        receivers, given, sources = [], [], []
+        for row, slot in enumerate(rows.slots):
+            value, place = values[row], places[row]
+            is_second = started[row] and slot in rows.finals
+            is_empty = started[row] and not value and place not in items
+            if place < 0 or is_second or is_empty:
+                continue
+            number = data[4 * row : 4 * row + 4]
+            source = head + _CONFIDENT if number == _ZERO else head + _VALUE + number + _CONFIDENT
+            if place in items:
+                source += _user_data(items[place])
+            receivers.append(actors[slot])
+            given.append(value)
+            sources.append(source)
+        return HostedRewards(receivers, given, sources)
+
+
+def _user_data(items: MetadataMessage) -> bytes:
+    packed = AnyMessage()
+    packed.Pack(items)
+    content = packed.SerializeToString()
+    return _USER_DATA + varint(len(content)) + content
+
+
+def _by_row(metadata: Iterable[Metadata]) -> dict[int, MetadataMessage]:
+    messages: dict[int, MetadataMessage] = {}
+    for item in metadata:
+        found = messages.setdefault(item.row, MetadataMessage())
+        found.items.add(name=item.name, value=item.value)
+    return messages
 
 
 @dataclass(slots=True)
@@ -195,3 +470,21 @@ class ClassSide:
         if len(rows.deciding) == len(rows.slots):
             return slice(None)
         return ~self._decision.ended
+
+
+def observation_set(observations: Sequence[bytes], tick: int) -> ObservationSet:
+    """Return an observation for each actor, in a tick that begins now."""
+    return ObservationSet(
+        tick_id=tick,
+        timestamp=time.time_ns(),
+        observations=observations,
+        actors_map=range(len(observations)),
+    )
+
+
+def answer_of(receiver: str, content: bytes) -> EnvRunTrialOutput:
+    """Return the guest's answer to a message of `receiver`."""
+    payload = AnyMessage()
+    payload.Pack(SideChannel(content=content))
+    message = Message(tick_id=AUTO, receiver_name=receiver, payload=payload)
+    return EnvRunTrialOutput(state=_NORMAL, message=message)

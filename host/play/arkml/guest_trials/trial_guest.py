@@ -13,11 +13,10 @@ from arkml.envs.core.decisions import Decision, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.instance_factory import InstanceFactory
 from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestStalled
-from arkml.guest_trials.class_side import ClassSide
+from arkml.guest_trials.class_side import CHANNEL, ClassSide, answer_of, observation_set
 from arkml.guest_trials.guest_trials_options import EndOn, StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.rebuilding import RebuiltModule
-from arkml.guest_trials.trial_slots import CHANNEL, answer_of, observation_set
 from arkml.guests.instance import SharedResources
 from arkml.guests.reloading import FIRST_CALLS, Reloaded, way_of
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
