@@ -339,6 +339,7 @@ class ClassSide:
 
     Attributes:
         rewards: The rewards of the last submit.
+        ended: The actors whose episodes ended with it, in a game that people are told of.
         is_waiting: Whether agents of the last submit wait for an action.
 
     """
@@ -354,6 +355,7 @@ class ClassSide:
         self.actor_class: GuestClass = actor_class
         self.slots: ClassSlots = ClassSlots(actor_class)
         self.rewards = HostedRewards((), (), ())
+        self.ended: list[int] = []
         self.is_waiting = False
         self._writer = ObservationWriter(self.slots)
         self._reward_writer = RewardWriter(actors, environment)
@@ -387,16 +389,10 @@ class ClassSide:
         self._decision, self._rows, self._allowed = decision, rows, allowed
         self.rewards = self._reward_writer.write(rows, decision)
         self.is_waiting = bool(rows.deciding)
+        if known.spec.game is not None:
+            slots = [slot for slot, end in enumerate(rows.ends) if end != RUNS_ON]
+            self.ended = [self._actors[slot] for slot in (*slots, *rows.finals)]
         return self._writer.write(rows, decision, allowed)
-
-    @property
-    def ended(self) -> list[int]:
-        """Actors whose episodes ended with the last submit, in a game that people are told of."""
-        rows = self._rows
-        if rows is None or self.actor_class.behavior.spec.game is None:
-            return []
-        slots = [slot for slot, end in enumerate(rows.ends) if end != RUNS_ON]
-        return [self._actors[slot] for slot in (*slots, *rows.finals)]
 
     def absent(self) -> list[bytes]:
         """Return the observation of each slot in a submit of another class."""
