@@ -130,8 +130,8 @@ def test_all_that_is_made_is_released(monkeypatch):
     made, released = [], []
     begin = ort._Owned.__init__
 
-    def counted(self, address):
-        begin(self, address)
+    def counted(self, api, address):
+        begin(self, api, address)
         release, kind = self._release, self._kind
         made.append((self._kind, address))
 

@@ -34,6 +34,7 @@ from arkml.policies.model import ALIKE, Call
 from arkml.policies.ort import (
     ARENA_BYTES,
     BoundRun,
+    OrtRun,
     OrtRunOptions,
     OrtSession,
     open_session,
@@ -343,7 +344,7 @@ class OnnxFile:
         if pieces is None:
             return model, None
         facts = replace(loaded, model=None, tensors={})
-        return model, KnownVersion(outline, self.layout, outputs, pieces, facts)
+        return model, KnownVersion(outline, self.layout, outputs, model.inputs, pieces, facts)
 
     def _rows_of(self, ways: Sequence[RowAxes]) -> RowAxes:
         """Return the one place of the rows by which they are apart. Raises ModelRejected."""
@@ -395,18 +396,21 @@ class KnownVersion:
     """
     A version that was vetted and loaded, as the next ones are that differ in weights alone.
 
-    pieces: of the model with these outputs, which takes its weights from the file.
+    inputs: of the model with these outputs. pieces: of that model, which takes its weights from the
+    file.
     """
 
     outline: VersionOutline
     layout: Layout
     outputs: Sequence[str]
+    inputs: tuple[Port, ...]
     pieces: Pieces
     vetted: Vetted
 
     def load(self, data: bytes, seconds: float) -> OnnxModel:
         """Load a file that fits the outline. Raises ModelRejected and Unavailable."""
-        return _open(joined(self.pieces, data), self.vetted, LoadTime(seconds))
+        model = joined(self.pieces, data)
+        return _open(model, self.vetted, LoadTime(seconds), known=self.inputs)
 
 
 def load_onnx(data: bytes, limits: Limits, *, seconds: float) -> OnnxModel:
@@ -437,20 +441,32 @@ def _open(
     time_left: LoadTime,
     block: int | None = None,
     why_one: str = "",
+    known: tuple[Port, ...] = (),
 ) -> OnnxModel:
-    """Open a session of the bytes of a vetted model, and run it on a few rows."""
+    """
+    Open a session of the bytes of a vetted model, and run it on a few rows.
+
+    Args:
+        data: The bytes.
+        vetted: The facts about the model.
+        time_left: The time that loading may take.
+        block: The number of rows that it runs on at a time, None for any.
+        why_one: The reason for a `block` of one row.
+        known: Its inputs, where a session of the same nodes has told them.
+
+    """
     pace, cost = vetted.pace, vetted.cost
     largest, folded = vetted.folded(FOLDED_BYTES)
     session = open_session(data, time_left, folded_bytes=max(1, largest))
     try:
-        trial = _try_out(session, block or _TRIAL_ROWS, pace, time_left)
+        trial = _try_out(session, block or _TRIAL_ROWS, pace, time_left, known)
     except ModelRejected as error:
         if block is not None:
             raise
         time_left.require()
         # Some models claim any batch size but have shapes that fit one row only.
         block, why_one = 1, str(error)
-        trial = _try_out(session, block, pace, time_left)
+        trial = _try_out(session, block, pace, time_left, known)
     rows = block or _TRIAL_ROWS
     slowness = max(1.0, trial.seconds / pace.seconds(rows, rows))
     part = max(FEWEST, int(_PART_SECONDS / slowness / max(pace.row_seconds, 1e-9)))
@@ -475,31 +491,30 @@ def _open(
     )
 
 
-def _try_out(session: OrtSession, rows: int, pace: ModelTime, time_left: LoadTime) -> TrialRun:
+def _try_out(
+    session: OrtSession, rows: int, pace: ModelTime, time_left: LoadTime, known: tuple[Port, ...]
+) -> TrialRun:
     names = session.outputs
-    ports = _input_ports(session)
+    ports = known or _input_ports(session)
     if rows * sum(port.width for port in ports) > MOST_FLOATS:
         raise ModelRejected(f"the inputs of the model are too large for {_rows(rows)}")
     feeds = {port.name: np.zeros((rows, *port.shape), np.float32) for port in ports}
     options = OrtRunOptions()
-    results: list[Floats] = []
     times: list[float] = []
 
     def cancel() -> None:
         options.terminate = True
 
-    def run() -> list[Floats]:
-        answer: list[Floats] = session.run(names, feeds, options)
-        return answer
-
-    once = partial(call_flushed, run) if pace.is_flushed else run
     with time_left.watched(cancel) as watch:
         try:
+            run = OrtRun(session, names, feeds, options)
+            once = partial(call_flushed, run) if pace.is_flushed else run
             # The first run is slower than the others.
             while names and len(times) < _TRIAL_RUNS and sum(times) < _TRIAL_SECONDS:
                 started = time.thread_time()
-                results[:] = once()
+                once()
                 times.append(time.thread_time() - started)
+            results = run.outputs()
         except Exception as error:
             if is_of_handler(error):
                 raise

@@ -14,12 +14,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_bool, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -154,7 +154,9 @@ class _Api:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function. Raises OrtError."""
-        self.require(self._functions[name](*arguments))
+        status = self._functions[name](*arguments)
+        if status:
+            self.fail(status)
 
     def made(self, name: str, *arguments: Any) -> Address:
         """Return what a function has made, whose address it stores by its last argument."""
@@ -162,12 +164,11 @@ class _Api:
         self.call(name, *arguments, byref(out))
         return out.value or 0
 
-    def require(self, status: Address | None) -> None:
-        """Raise the error of a status, if it is one."""
-        if status:
-            text = (self._message(status) or b"").decode("utf-8", "replace")
-            self.releases["Status"](status)
-            raise OrtError(text)
+    def fail(self, status: Address) -> NoReturn:
+        """Raise the error of a status."""
+        text = (self._message(status) or b"").decode("utf-8", "replace")
+        self.releases["Status"](status)
+        raise OrtError(text)
 
     def name(self, function: str, session: Address, index: int) -> str:
         """Return the name of an input or output."""
@@ -205,8 +206,9 @@ class _Owned:
 
     _kind = ""
 
-    def __init__(self, address: Address) -> None:
-        self._release = load().releases[self._kind]
+    def __init__(self, api: _Api, address: Address) -> None:
+        self._api = api
+        self._release = api.releases[self._kind]
         self.address = address
 
     def __del__(self) -> None:
@@ -222,7 +224,7 @@ class OrtRunOptions(_Owned):
 
     def __init__(self) -> None:
         api = load()
-        super().__init__(api.made("CreateRunOptions"))
+        super().__init__(api, api.made("CreateRunOptions"))
         api.call("RunOptionsSetRunLogSeverityLevel", self.address, _SILENT)
         self._terminates = False
 
@@ -235,7 +237,7 @@ class OrtRunOptions(_Owned):
     def terminate(self, value: bool) -> None:
         self._terminates = value
         name = "RunOptionsSetTerminate" if value else "RunOptionsUnsetTerminate"
-        load().call(name, self.address)
+        self._api.call(name, self.address)
 
 
 class _SessionOptions(_Owned):
@@ -243,7 +245,7 @@ class _SessionOptions(_Owned):
 
     def __init__(self, folded_bytes: int) -> None:
         api = load()
-        super().__init__(api.made("CreateSessionOptions"))
+        super().__init__(api, api.made("CreateSessionOptions"))
         api.call("SetIntraOpNumThreads", self.address, 1)
         api.call("SetInterOpNumThreads", self.address, 1)
         api.call("SetSessionExecutionMode", self.address, _SEQUENTIAL)
@@ -260,33 +262,30 @@ class _SessionOptions(_Owned):
 
     def cancel(self) -> None:
         """End the loading of a model. Any thread may call it."""
-        load().call("SessionOptionsSetLoadCancellationFlag", self.address, True)
+        self._api.call("SessionOptionsSetLoadCancellationFlag", self.address, True)
 
 
 class _Value(_Owned):
     """A tensor: one that a run has made, or an array, float32, which is kept alive."""
 
     _kind = "Value"
+    array: Floats | None = None
 
     @classmethod
-    def of(cls, array: Floats) -> _Value:
+    def of(cls, api: _Api, array: Floats) -> _Value:
         """Return a tensor of the memory of an array, contiguous."""
         shape = (c_int64 * array.ndim)(*array.shape)
-        address = load().made(
-            "CreateTensorWithDataAsOrtValue", load().memory, array.ctypes.data, array.nbytes, shape,
+        address = api.made(
+            "CreateTensorWithDataAsOrtValue", api.memory, array.ctypes.data, array.nbytes, shape,
             array.ndim, _FLOAT,
         )  # fmt: skip
-        value = cls(address)
+        value = cls(api, address)
         value.array = array
         return value
 
-    def __init__(self, address: Address) -> None:
-        super().__init__(address)
-        self.array: Floats | None = None
-
     def copied(self) -> npt.NDArray[Any]:
         """Return a copy as an array. Raises OrtError for elements that are no numbers."""
-        api = load()
+        api = self._api
         info = api.made("GetTensorTypeAndShape", self.address)
         try:
             kind, shape = api.shape(info)
@@ -304,22 +303,24 @@ class OrtSession(_Owned):
     """
     A loaded model. Any thread may run it.
 
-    Attributes:
-        inputs: Its inputs.
-        outputs: Names of its outputs.
-
+    `outputs` are the names of its outputs.
     """
 
     _kind = "Session"
 
-    def __init__(self, address: Address) -> None:
-        super().__init__(address)
-        api, count = load(), c_size_t()
-        api.call("SessionGetInputCount", address, byref(count))
-        self.inputs = [self._input(api, index) for index in range(count.value)]
+    def __init__(self, api: _Api, address: Address) -> None:
+        super().__init__(api, address)
+        count = c_size_t()
         api.call("SessionGetOutputCount", address, byref(count))
         names = range(count.value)
         self.outputs = [api.name("SessionGetOutputName", address, index) for index in names]
+
+    @cached_property
+    def inputs(self) -> list[OrtPort]:
+        """Its inputs."""
+        count = c_size_t()
+        self._api.call("SessionGetInputCount", self.address, byref(count))
+        return [self._input(self._api, index) for index in range(count.value)]
 
     def _input(self, api: _Api, index: int) -> OrtPort:
         name = api.name("SessionGetInputName", self.address, index)
@@ -348,15 +349,41 @@ class OrtSession(_Owned):
             OrtError: The run failed, or was ended.
 
         """
-        api = load()
-        values = [_Value.of(np.ascontiguousarray(array, np.float32)) for array in feeds.values()]
-        found = (c_void_p * len(names))()
-        api.call(
-            "Run", self.address, options.address, _texts(feeds), _addresses(values), len(values),
-            _texts(names), len(names), found,
+        run = OrtRun(self, names, feeds, options)
+        run()
+        return run.outputs()
+
+
+class OrtRun:
+    """A call that runs a session as `OrtSession.run`, on the same inputs each time."""
+
+    def __init__(
+        self,
+        session: OrtSession,
+        names: Sequence[str],
+        feeds: Mapping[str, Floats],
+        options: OrtRunOptions,
+    ) -> None:
+        api = self._api = load()
+        arrays = [np.ascontiguousarray(array, np.float32) for array in feeds.values()]
+        values = [_Value.of(api, array) for array in arrays]
+        self._kept = session, options, values
+        self._arguments = (
+            session.address, options.address, _texts(feeds), _addresses(values), len(values),
+            _texts(names), len(names),
         )  # fmt: skip
-        outputs = [_Value(address or 0) for address in found]
-        return [output.copied() for output in outputs]
+        self._outputs: list[_Value] = []
+        self._found = c_void_p * len(names)
+
+    def __call__(self) -> None:
+        """Run the model. Raises OrtError if that fails, or is ended."""
+        found = self._found()
+        self._api.call("Run", *self._arguments, found)
+        self._outputs = [_Value(self._api, address or 0) for address in found]
+
+    def outputs(self) -> list[npt.NDArray[Any]]:
+        """Return the outputs of the last run, as arrays of their own. Raises OrtError."""
+        return [output.copied() for output in self._outputs]
 
 
 class _RunStruct(ctypes.Structure):
@@ -402,14 +429,14 @@ class BoundRun(_Owned):
         is_flushed: bool = False,
     ) -> None:
         api = load()
-        super().__init__(api.made("CreateIoBinding", session.address))
+        super().__init__(api, api.made("CreateIoBinding", session.address))
         self._kept: list[object] = [session, options]
         for function, arrays in (("BindInput", feeds), ("BindOutput", fetches)):
             for name, array in arrays.items():
-                value = _Value.of(array)
+                value = _Value.of(api, array)
                 self._kept.append(value)
                 api.call(function, self.address, name.encode(), value.address)
-        self._api_run, self._require = api.run, api.require
+        self._api_run, self._fail = api.run, api.fail
         self._arguments = session.address, options.address, self.address
         self._is_flushed = is_flushed
         self._own = _RunStruct(api.run_bound, api.release_status, *self._arguments, is_flushed)
@@ -422,7 +449,7 @@ class BoundRun(_Owned):
         else:
             status = self._api_run(*self._arguments)
         if status:
-            self._require(status)
+            self._fail(status)
 
 
 def open_session(data: bytes, time: LoadTime, *, folded_bytes: int) -> OrtSession:
@@ -436,11 +463,8 @@ def open_session(data: bytes, time: LoadTime, *, folded_bytes: int) -> OrtSessio
     options = _SessionOptions(folded_bytes)
     with time.watched(options.cancel) as watch:
         try:
-            return OrtSession(
-                api.made(
-                    "CreateSessionFromArray", api.environment, data, len(data), options.address
-                )
-            )
+            made = "CreateSessionFromArray", api.environment, data, len(data), options.address
+            return OrtSession(api, api.made(*made))
         except Exception as error:
             if is_of_handler(error):
                 raise
@@ -473,8 +497,8 @@ def _word(address: Address) -> Address:
 
 
 def _texts(names: Sequence[str] | Mapping[str, object]) -> Any:
-    return (c_char_p * len(names))(*(name.encode() for name in names))
+    return (c_char_p * len(names))(*map(str.encode, names))
 
 
 def _addresses(values: Sequence[_Value]) -> Any:
-    return (c_void_p * len(values))(*(value.address for value in values))
+    return (c_void_p * len(values))(*[value.address for value in values])
