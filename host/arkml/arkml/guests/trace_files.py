@@ -141,10 +141,8 @@ class TraceFile:
         dropped = sum(self._segments) - sum(kept)
         if not dropped:
             return
-        start = len(self._head) + dropped
-        with self.path.open("rb") as old:
-            old.seek(start)
-            rest = old.read()
+        self._file.seek(len(self._head) + dropped)
+        rest = self._file.read()
         part = self.path.with_name(f".{self.path.name}.part")
         made = _locked(part)
         made.write(self._head + rest)
@@ -226,7 +224,7 @@ class TraceWriter:
 
 def _locked(path: Path) -> IO[bytes]:
     """Empty a file, locked until it is closed. Raises OSError; see `lock_file`."""
-    file = os.fdopen(lock_file(path), "wb")  # opened once: the name may be another file's by now
+    file = os.fdopen(lock_file(path), "r+b")  # opened once: the name may be another file's by now
     file.truncate()
     return file
 
