@@ -50,6 +50,7 @@ from arkml.hive.protocol.result_messages import (
     SeriesReply,
     SnapshotKind,
 )
+from arkml.hive.protocol.rights import CallerInfo
 from arkml.hive.protocol.rows import RowColumns
 from arkml.hive.protocol.runs import (
     PROTOCOL,
@@ -124,6 +125,10 @@ class HiveClient(Closing):
     def health(self) -> Future[HealthReply]:
         """Check that a hive answers, with this client's version of the protocol."""
         return self._ask("GET", "/health", _health_in)
+
+    def caller(self) -> Future[CallerInfo]:
+        """Return the rights of this client's token."""
+        return self._ask("GET", "/whoami", lambda answer: read(answer, CallerInfo))
 
     def runs(self) -> Future[list[RunInfo]]:
         """List all runs, the newest first."""

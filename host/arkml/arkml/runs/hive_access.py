@@ -428,9 +428,9 @@ class HiveAccess(Closing):
         """
         Return a sentence on why no guest has had a session of a policy that learns.
 
-        It is empty if one has, or if none was refused and the hive that is named lists its runs: it
-        is asked once more, since the answer to a guest may be on its way. Blocks for some seconds
-        at most.
+        It is empty if one has, or if none was refused and the hive that is named takes the token:
+        it is asked once more, since the answer to a guest may be on its way. Blocks for some
+        seconds at most.
         """
         if self.is_training:
             return ""
@@ -439,7 +439,7 @@ class HiveAccess(Closing):
         if self.grant.is_embedded or not self._clients:
             return ""
         try:
-            self.client().runs().result()  # unlike `health`, it takes the token
+            self.client().caller().result()  # unlike `health`, it takes the token
         except HiveError as error:
             return str(error)
         return ""
