@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self, SupportsIndex, TypeAlias, get_args
 import numpy as np
 
 from arkml.base.short_reprs import cut_repr
-from arkml.errors import UsageError
+from arkml.errors import ArkmlError, UsageError
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -247,12 +247,19 @@ def number_of_guests(value: SupportsIndex, sentence: str) -> int:
     return count
 
 
-def require_whole(name: str, value: SupportsIndex, most: int | None = None) -> int:
-    """Return a whole number from 1, to `most` if given. Raises UsageError for anything else."""
+def require_whole(
+    name: str,
+    value: SupportsIndex,
+    most: int | None = None,
+    *,
+    least: int = 1,
+    error: type[ArkmlError] = UsageError,
+) -> int:
+    """Return a whole number from `least`, to `most` if given. Raises `error` for anything else."""
     number = whole_number(value)
-    if number is None or number < 1 or (most is not None and number > most):
+    if number is None or number < least or (most is not None and number > most):
         end = "" if most is None else f" to {most}"
-        raise UsageError(f"{name} is {cut_repr(value)}: it takes a whole number from 1{end}")
+        raise error(f"{name} is {cut_repr(value)}: it takes a whole number from {least}{end}")
     return number
 
 

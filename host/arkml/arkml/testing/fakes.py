@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState, SnapshotFormat
 from arkml.base.sealed import Sealed
-from arkml.base.short_reprs import cut_repr, short_repr
+from arkml.base.short_reprs import short_repr
 from arkml.base.terminal import listed
 from arkml.batches import ROW, Batch, Floats, Metadata, MetadataLog
 from arkml.errors import InvalidArguments, Unavailable, UsageError
 from arkml.host import Source, read_source
-from arkml.limits import whole_number
+from arkml.limits import require_whole
 from arkml.policies.demands import BranchesOf, PartsOf
 from arkml.policies.library import PolicyLibrary, no_branches, no_parts
 from arkml.policies.model_cache import ModelCache
@@ -38,13 +38,7 @@ _MOST_U64 = (1 << 64) - 1
 
 
 def _whole(name: str, value: SupportsIndex, most: int = _MOST_U32) -> int:
-    """Return a number as an int. Raises InvalidArguments unless it is whole, from 0 to `most`."""
-    number = whole_number(value)
-    if number is None or not 0 <= number <= most:
-        raise InvalidArguments(
-            f"{name} is {cut_repr(value)}: it takes a whole number from 0 to {most}"
-        )
-    return number
+    return require_whole(name, value, most, least=0, error=InvalidArguments)
 
 
 @dataclass(frozen=True, slots=True)
