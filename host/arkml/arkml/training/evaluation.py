@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arkml.base.loggers import SafeLogger
 from arkml.errors import NotFound, UsageError
 from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Source, read_source
@@ -21,10 +20,8 @@ from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
-from arkml.training.tasks import compile_module, find_task, period_doubt, require_training
+from arkml.training.tasks import compile_module, training_task
 from arkml.training.training_options import EPISODES
-
-log = SafeLogger(__name__)
 
 
 def evaluate(
@@ -112,12 +109,7 @@ def evaluate(
         trace=trace,
     ) as host:
         compiled = compile_module(host, data, label)
-        require_training(compiled)
-        if doubt := period_doubt(compiled):
-            log.warning("%s", doubt)
-        task = find_task(compiled, cmdlet)
-        if not task.is_repeatable:
-            raise UsageError(f"{label} cannot be evaluated: it is {task.title}")
+        task = training_task(compiled, cmdlet, "evaluated")
         runner, gateway = make_evaluating(
             host,
             compiled,

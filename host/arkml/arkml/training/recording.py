@@ -29,7 +29,7 @@ from arkml.runs.evaluation_guests import play_episodes
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
-from arkml.training.tasks import compile_module, find_task, period_doubt, require_training
+from arkml.training.tasks import compile_module, training_task
 
 log = SafeLogger(__name__)
 
@@ -233,12 +233,7 @@ def record(
         trace=trace,
     ) as host:
         compiled = compile_module(host, data, label)
-        require_training(compiled)
-        if doubt := period_doubt(compiled):
-            log.warning("%s", doubt)
-        task = find_task(compiled, cmdlet)
-        if not task.is_repeatable:
-            raise UsageError(f"{label} cannot be recorded: it is {task.title}")
+        task = training_task(compiled, cmdlet, "recorded")
         runner, gateway = make_evaluating(
             host,
             compiled,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import listed
 from arkml.base.texts import utf8
-from arkml.errors import EntryPointMissing, GuestError, ModuleError, NotFound
+from arkml.errors import EntryPointMissing, GuestError, ModuleError, NotFound, UsageError
 from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from arkml.runs.learner_settings import LearnerSettings
     from arkml.runtime.compiled_module import CompiledModule
     from arkml.runtime.module.description import EntryPoint, ModuleInfo
+
+log = SafeLogger(__name__)
 
 SEED = "{seed}"
 """Stands for the seed of an environment in the arguments of a cmdlet."""
@@ -158,6 +161,22 @@ def require_training(module: CompiledModule) -> None:
             f"{module.name} starts no training: it imports no function that does, such as {_STARTS}"
             " of ark-ml-v1"
         )
+
+
+def training_task(module: CompiledModule, arguments: str | None, deed: str) -> Task:
+    """
+    Return the task of a module that starts trainings, which can be repeated.
+
+    `arguments` are those of a cmdlet; `deed` is what is done with the guest, such as "evaluated". A
+    declaration that has no effect is warned of. Raises NotFound and UsageError.
+    """
+    require_training(module)
+    if doubt := period_doubt(module):
+        log.warning("%s", doubt)
+    task = find_task(module, arguments)
+    if not task.is_repeatable:
+        raise UsageError(f"{module.name} cannot be {deed}: it is {task.title}")
+    return task
 
 
 def period_doubt(module: CompiledModule) -> str:
