@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
-from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError
+from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.audit import checksum, is_audited, row_hashes
 from arkml.hive.protocol.rows import (
@@ -29,6 +29,8 @@ from arkml.hive.protocol.rows import (
 )
 from arkml.hive.protocol.runs import MAX_NAMES
 from arkml.hive.protocol.session_messages import (
+    Joined,
+    JoinRequest,
     NamesReply,
     NamesRequest,
     OutOfTurn,
@@ -310,3 +312,13 @@ def _kept_rows(reply: RowsReply, count: int) -> npt.NDArray[np.bool_]:
             raise ProtocolError(f"the hive refused row {row} of {count}")
         kept[row] = False
     return kept
+
+
+async def join_run(transport: HiveTransport, run_id: str, request: JoinRequest) -> Joined:
+    """Join a run, or join it again. Raises RunGone, and the errors of `HiveTransport.ask`."""
+    try:
+        return await transport.fetch("POST", f"/runs/{run_id}/sessions", Joined, body=request)
+    except HiveRefused as error:
+        if error.status in GONE:
+            raise RunGone(f"run {run_id} is gone: {error}") from error
+        raise

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from arkml.base.loggers import SafeLogger
-from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError, RunGone
-from arkml.hive.delivery import Delivery, Ledger
+from arkml.errors import HiveError, HiveRefused, HiveUnreachable, ProtocolError
+from arkml.hive.delivery import Delivery, Ledger, join_run
 from arkml.hive.machine import host_name
 from arkml.hive.outbox import Outbox
 from arkml.hive.policy_poll import PolicyPoll
 from arkml.hive.protocol.runs import BATCH_SECONDS, Role
-from arkml.hive.protocol.session_messages import Joined, JoinRequest, LeaveRequest, SessionState
+from arkml.hive.protocol.session_messages import JoinRequest, LeaveRequest, SessionState
 from arkml.hive.protocol.wire import Nothing
 from arkml.hive.transport import GONE, RETRIED, HiveTransport
 
@@ -153,13 +153,7 @@ class RunSession:
 
     async def join(self) -> int:
         """Join, or join again; return the number of the last body that the hive has."""
-        path = f"/runs/{self.run_id}/sessions"
-        try:
-            joined = await self._transport.fetch("POST", path, Joined, body=self._request)
-        except HiveRefused as error:
-            if error.status in GONE:
-                raise RunGone(f"run {self.run_id} is gone: {error}") from error
-            raise
+        joined = await join_run(self._transport, self.run_id, self._request)
         if self.sid not in ("", joined.sid):
             log.warning("a session of run %s, unknown to its hive, is joined again", self.run_id)
         if not self.sid:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 
 from arkml.base.loggers import SafeLogger
-from arkml.errors import HiveError, HiveRefused, RunGone
-from arkml.hive.delivery import Delivery, Ledger
+from arkml.errors import HiveError, RunGone
+from arkml.hive.delivery import Delivery, Ledger, join_run
 from arkml.hive.outbox import Outbox
 from arkml.hive.protocol.rows import RowColumns, RowKind
-from arkml.hive.protocol.session_messages import Joined, JoinRequest, LeaveRequest, SessionState
-from arkml.hive.transport import GONE, HiveTransport
+from arkml.hive.protocol.session_messages import JoinRequest, LeaveRequest, SessionState
+from arkml.hive.transport import HiveTransport
 
 log = SafeLogger(__name__)
 
@@ -71,13 +71,7 @@ class DemonstrationUpload:
 
     async def join(self) -> int:
         """Join, or join again; return the number of the last body that the hive has."""
-        path = f"/runs/{self.run_id}/sessions"
-        try:
-            joined = await self._transport.fetch("POST", path, Joined, body=self._request)
-        except HiveRefused as error:
-            if error.status in GONE:
-                raise RunGone(f"run {self.run_id} is gone: {error}") from error
-            raise
+        joined = await join_run(self._transport, self.run_id, self._request)
         if not self.sid:
             self._outbox.narrow(joined.parts)
         self.sid, self.index = joined.sid, joined.index
