@@ -9,7 +9,7 @@ rows without waiting for the learner, except in lockstep, and a learner can be k
 
 A host sends rows in bodies, which each session counts from 1. The server checks a body, removes the
 rows that it refuses, and appends the rest as one record: a prefix, and the body with its own header
-(`hive.protocol.segments`). The prefix has the size, the number of the first row in the run, the
+(`hive.protocol.rows`). The prefix has the size, the number of the first row in the run, the
 index of the session, and checksums of itself and of the header; the header has a checksum of the
 columns. Rows with parts, such as entities, grids and images, are compressed by zstd. A body is
 appended once: if the session has passed its number, it is a repetition whose answer was lost, and

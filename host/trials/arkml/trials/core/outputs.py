@@ -256,11 +256,10 @@ class Outgoing:
 
     def log_acted(self, names: Sequence[str], acted: Sequence[Acted]) -> None:
         """Log the actions of a tick of a hosted trial, by the names of their actors."""
-        if self.is_logged:
-            kind, tick, at = EntryKind.ACTION, self.tick, self.wall()
-            contents, origins = [one.content for one in acted], [one.origin for one in acted]
-            notes = [one.noted for one in acted]
-            self.outputs.append(Entries(kind, tick, at, names, "", contents, notes, origins))
+        kind, tick, at = EntryKind.ACTION, self.tick, self.wall()
+        contents, origins = [one.content for one in acted], [one.origin for one in acted]
+        notes = [one.noted for one in acted]
+        self.outputs.append(Entries(kind, tick, at, names, "", contents, notes, origins))
 
     def log_rewards(self, names: Sequence[str], sender: str, sources: Sequence[bytes]) -> None:
         """Log rewards of the present tick, given as serialized RewardSource messages."""
