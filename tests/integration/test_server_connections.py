@@ -338,6 +338,24 @@ async def connected(app, options):
     await serving
 
 
+async def test_a_small_part_of_an_answer_does_not_wait_for_the_one_before():
+    loop = asyncio.get_running_loop()
+    listening, accepted = listen_at("127.0.0.1", 0), loop.create_future()
+
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport):
+            accepted.set_result(transport)
+
+    async with await loop.create_server(Accepting, sock=listening):
+        _, writer = await asyncio.open_connection(*listening.getsockname())
+        connection = (await accepted).get_extra_info("socket")
+        is_sent_at_once = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        (await accepted).abort()
+        writer.close()
+
+    assert is_sent_at_once
+
+
 @pytest.mark.parametrize("more", [0, 1, 5])
 async def test_a_stream_ends_with_its_connection_whatever_waits_behind_it(tmp_path, caplog, more):
     told = Told()
