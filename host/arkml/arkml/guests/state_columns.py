@@ -1,4 +1,4 @@
-"""States of many guests side by side."""
+"""Saved states of many guests, with each part of the state kept for all guests together."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from arkml.sessions.saved_sessions import SavedServices
 @dataclass(frozen=True, slots=True)
 class StateColumns:
     """
-    Copies of the states of instances of one module; `columns[3]` is that of the fourth.
+    Copies of the states of instances of one module; `columns[3]` is the state of the fourth.
 
     Attributes:
-        memories: Their memories.
-        globals: Their globals, instance by instance.
-        tables: Their tables that can change, empty if there are none.
-        services: Their handles and sessions.
-        rows: Rows that wait for a submit, of those instances that have any.
-        compilers: Random numbers and timers, of those instances that have any.
-        startups: How far their starts have come.
+        memories: The memories of the instances.
+        globals: The globals, instance by instance.
+        tables: The tables that can change, empty if there are none.
+        services: Handles and sessions.
+        rows: Rows that wait for a submit, of instances that have any.
+        compilers: Random numbers and timers, of instances that have any.
+        startups: How far the startup of each instance has come.
 
     """
 
@@ -48,7 +48,7 @@ class StateColumns:
 
     @classmethod
     def of(cls, states: Sequence[InstanceState]) -> Self:
-        """Return states that were made one by one."""
+        """Return columns made of states that were saved one by one."""
         return cls(
             SavedMemories.of([each.wasm.memory for each in states]),
             b"".join([each.wasm.globals for each in states]),

@@ -1,4 +1,4 @@
-"""The files that hold states of guests and fleets."""
+"""State files, which hold saved states of guests and fleets."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class _Model(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StateBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is in a file."""
+    """The contents of a state file, before compression."""
 
     kind: Literal["guest", "fleet"]
     module: str
@@ -191,7 +191,9 @@ raises an error for a result that has no place in a guest's memory.
 
 
 class StateFile(NamedTuple):
-    """The contents of a file, its name for messages, its version, and bytes before and after."""
+    """
+    A state file that was read: contents, name for messages, version, packed and unpacked sizes.
+    """
 
     body: StateBody
     label: str
@@ -201,12 +203,14 @@ class StateFile(NamedTuple):
 
 
 def is_state_file(data: BytesLike) -> bool:
-    """Whether these bytes begin as the file of a state does."""
+    """Return whether these bytes begin as a state file does."""
     return bytes_of(data).startswith(_MAGIC)
 
 
 def read_states(source: str | os.PathLike[str] | BytesLike, most: int = MOST_BYTES) -> StateFile:
-    """Return the contents of a file, of up to `most` bytes. Raises StateRefused and UsageError."""
+    """
+    Return the contents of a state file of up to `most` bytes. Raises StateRefused and UsageError.
+    """
     most = require_whole("most_bytes", most)  # zlib takes 0 for no limit
     if isinstance(source, bytes | bytearray | memoryview):
         return _body(bytes(source), "the state", most)
@@ -269,13 +273,13 @@ def written_states(
     states: Sequence[InstanceState | None],
 ) -> bytes:
     """
-    Return the contents of a file with states, compressed.
+    Return the compressed contents of a state file.
 
     Args:
-        kind: Whether they are those of a fleet.
-        module: The digest of their module.
+        kind: "fleet" for states of a fleet, "guest" for the state of a single guest.
+        module: The digest of the module of the guests.
         name: Name of the guest or of the fleet.
-        kinds: Types of the globals of the module that can change.
+        kinds: Types of the mutable globals of the module.
         states: The states, None for a guest that has none.
 
     Raises:
@@ -290,7 +294,7 @@ def written_states(
 
 
 def states_in(body: StateBody, label: str) -> list[InstanceState | None]:
-    """Return the states in a file. Raises StateRefused if one contradicts itself."""
+    """Return the states in a state file. Raises StateRefused if a state contradicts itself."""
     if body.kind == "guest" and (len(body.guests) > 1 or body.guests[0] is None):
         raise StateRefused(
             f"{label} is damaged: the state of a guest has {len(body.guests):,} guests, or none"

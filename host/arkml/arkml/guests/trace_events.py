@@ -1,4 +1,4 @@
-"""The events of a trace: all that enters a guest, in order."""
+"""The events of a trace: in order, all inputs of a guest from outside its wasm."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Called(Struct, array_like=True, tag=0, gc=False):
 
 
 class Returned(Struct, array_like=True, tag=1, gc=False):
-    """A call has ended; None also stands for a result that is not known, as of a fleet."""
+    """A call has ended. A value of None also stands for an unknown result, as in a fleet."""
 
     value: _Number | tuple[_Number, ...] | None
 
 
 class Failed(Struct, array_like=True, tag=2, gc=False):
-    """The guest has failed in a call, by an error of the class `kind`."""
+    """The guest has failed in a call, by an error whose class is named `kind`."""
 
     kind: str
     text: str
@@ -48,7 +48,7 @@ class Failed(Struct, array_like=True, tag=2, gc=False):
 
 
 class Wrote(Struct, array_like=True, tag=3, gc=False):
-    """The host wrote bytes into the memory."""
+    """The host wrote bytes into the guest's memory."""
 
     pointer: _Word
     data: bytes
@@ -56,10 +56,10 @@ class Wrote(Struct, array_like=True, tag=3, gc=False):
 
 class Imported(Struct, array_like=True, tag=4, gc=False):
     """
-    An import was answered.
+    A call of an import was answered.
 
     Attributes:
-        index: Its index among `import_calls`, by the names in the head of the trace.
+        index: Index of the import in the list `imports` in the head of the trace.
         answer: The word ANSWER: a code plus one.
         value: The word VALUE.
         number: The first argument's 8 bytes, where results of f64 lie.
@@ -75,13 +75,13 @@ class Imported(Struct, array_like=True, tag=4, gc=False):
 
 
 class Settled(Struct, array_like=True, tag=5, gc=False):
-    """The wait in the import before is over, with the word VALUE."""
+    """The wait in the preceding import call has ended, with this value of the word VALUE."""
 
     value: _Word
 
 
 class Asked(Struct, array_like=True, tag=6, gc=False):
-    """A function of the game has answered; `results` has 8 bytes for each."""
+    """A function of the embedder's game has answered; `results` has 8 bytes for each result."""
 
     index: _Word
     results: bytes
@@ -92,12 +92,12 @@ class Submitted(Struct, array_like=True, tag=7, gc=False):
     A submit was answered.
 
     Attributes:
-        index: The index of its session's record.
+        index: The index of the session's record.
         code: The code that the guest gets.
         rows: Number of rows.
         sums: Checksums of `Region.checksums`.
         actions: float32, [rows, num_actions], as bytes; empty if the submit was refused.
-        values: float32, [rows], likewise; empty for zeros.
+        values: float32, [rows], as bytes; empty for zeros.
 
     """
 
@@ -126,7 +126,7 @@ class Closed(Struct, array_like=True, tag=9, gc=False):
 
 
 class Cleared(Struct, array_like=True, tag=10, gc=False):
-    """The host emptied the queue of a session."""
+    """The host emptied the queue of a session, without answering its rows."""
 
     index: _Word
 
@@ -138,7 +138,7 @@ class GrowthLimited(Struct, array_like=True, tag=11, gc=False):
 
 
 class Ungrown(Struct, array_like=True, tag=12, gc=False):
-    """A queue could not grow: the guest asked for room for rows and metadata, and got a code."""
+    """A queue could not grow for new rows or metadata, and the guest got an error code."""
 
     rows: _Word
     size: _Word
@@ -167,13 +167,13 @@ class Start(Struct, array_like=True):
     The state of a guest at the beginning of a segment.
 
     Attributes:
-        frame: The number of frames before it.
-        memory: The memory, None at the beginning of an instance's life.
-        globals: The values of its globals, packed.
+        frame: The number of frames before the segment.
+        memory: The guest's memory, None for a new instance.
+        globals: The values of the globals, packed.
         growth: The bytes to which the memory may grow, None for the limit itself.
-        queues: The queues of its sessions.
-        follows: True if it is the state in which the segment before ends.
-        tables: Its tables that change, as an instance takes them.
+        queues: The queues of the sessions.
+        follows: True if the previous segment ends in this state.
+        tables: The tables that change, in the form that an instance loads.
 
     """
 
@@ -188,15 +188,15 @@ class Start(Struct, array_like=True):
 
 class Head(Struct, kw_only=True):
     """
-    What a trace says about its guest.
+    The head of a trace: the facts about its guest that a replay needs.
 
     Attributes:
-        release: The release of arkml that wrote it.
+        release: The release of arkml that wrote the trace.
         module: The digest of the module.
         name: Name of the guest.
         began: Nanoseconds since the Unix epoch.
         limits: The limits of the guest, by name.
-        imports: The names of `import_calls` of that release.
+        imports: The names of the imports of that release, by which events refer to imports.
         game: The functions of the game, by module and name.
         stub_missing: Whether unknown imports were stubs.
         wasi: Arguments and environment of the program, None without WASI.

@@ -1,9 +1,9 @@
 """
-Files of traces: a head, and segments that begin with a state, in compressed blocks.
+Trace files: a head, then segments that begin with a state, in compressed blocks.
 
 A block is a kind, the size of its contents, a checksum of both, and the contents, compressed. A
-file grows at its end while the guest runs, so that a process that dies leaves all but the last
-second. Once it is over its limit, the file is written anew with its last segments.
+file grows at its end while the guest runs, so that a process that dies loses only the last second.
+Once the file exceeds its limit, it is written anew with its last segments.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_WAITING = 64 * MIB  # bytes of one file, above which a slow disk costs a g
 
 
 class BlockKind(IntEnum):
-    """Kinds of blocks."""
+    """Kinds of blocks in a trace file."""
 
     HEAD = 0
     START = 1
@@ -55,10 +55,10 @@ class BlockKind(IntEnum):
 
 class TraceFile:
     """
-    One file, written by the thread of a `TraceWriter`.
+    One trace file, written by the thread of a `TraceWriter`.
 
-    Its size stays below `limit`: the oldest segments go, but never the last one. A segment that is
-    over the limit by itself is cut off, with a warning, and the next one is written again.
+    Its size stays below `limit`: the oldest segments are removed, but never the last one. A segment
+    that exceeds the limit by itself is cut off, with a warning; the next one is written again.
     """
 
     def __init__(self, writer: TraceWriter, path: Path, limit: int, head: Head) -> None:
@@ -84,23 +84,21 @@ class TraceFile:
 
     @property
     def is_over(self) -> bool:
-        """True once the end of the trace is in the file."""
+        """True once the end of the trace has been written."""
         return self._file.closed
 
     @property
     def is_behind(self) -> bool:
-        """True if the disk is too slow: what is put now would wait for long."""
+        """True if the disk is too slow, so that a new block would wait for long."""
         return self._waiting >= _MOST_WAITING
 
     def put(self, kind: BlockKind, content: Any, size: int = 0) -> None:
-        """
-        Let the thread write a block of about `size` bytes. Safe in a finalizer, and never waits.
-        """
+        """Queue a block of about `size` bytes for the thread. Safe in a finalizer, never waits."""
         self._waiting += size
         self._writer.put(self, kind, content, size)
 
     def write(self, kind: BlockKind, content: Any, size: int) -> None:
-        """Write a block, on the thread of the writer."""
+        """Write a block now, on the thread of the writer."""
         self._waiting -= size
         if kind is BlockKind.START and self._is_full:
             content.follows = False  # the events before it were left out
@@ -165,7 +163,7 @@ class TraceWriter:
     """
     The thread that compresses and writes the blocks of traces, so that no frame waits for it.
 
-    It ends with the last of its files.
+    The thread ends with the last file.
     """
 
     def __init__(self) -> None:
@@ -177,7 +175,7 @@ class TraceWriter:
         self._open = 0  # files whose end is not written
 
     def open(self, path: Path, limit: int, head: Head) -> TraceFile:
-        """Make a file that the thread writes. Raises UsageError."""
+        """Return a new trace file that the thread writes. Raises UsageError."""
         file = TraceFile(self, path, limit, head)
         with self._lock:
             if self._thread is None:
@@ -192,7 +190,7 @@ class TraceWriter:
         self._queue.put((file, kind, content, size))
 
     def drain(self, seconds: float | None = None) -> None:
-        """Wait until all that was queued before is written, for at most `seconds`."""
+        """Wait until all blocks queued so far are written, for at most `seconds`."""
         reached = threading.Event()
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
@@ -240,10 +238,10 @@ def _checksum(kind: int, data: bytes) -> int:
 
 class TraceSegment:
     """
-    One segment of a trace, which is unpacked when it is asked for: a small file may hold many.
+    One segment of a trace, unpacked only when it is read, because a small file may hold many.
 
     Attributes:
-        frame: The number of frames before it.
+        frame: The number of frames before the segment.
 
     """
 
@@ -255,17 +253,17 @@ class TraceSegment:
 
     @property
     def start(self) -> Start:
-        """The state at its beginning."""
+        """The state of the guest at the beginning of the segment."""
         start: Start
         start, _ = _decoded(self._start, Start, _MOST_STATE)
         return start
 
     def add(self, packed: bytes) -> None:
-        """Add a block of events."""
+        """Append a compressed block of events."""
         self._packed.append(packed)
 
     def events(self) -> list[Event]:
-        """Return its events. Raises TraceRefused, also for too many."""
+        """Return the events of the segment. Raises TraceRefused, also for too many."""
         events: list[Event] = []
         room = _MOST_OF_EVENTS
         for packed in self._packed:
@@ -278,12 +276,12 @@ class TraceSegment:
 
 class TraceContents(NamedTuple):
     """
-    What a file of a trace has.
+    The contents of a trace file.
 
     Attributes:
-        head: What it says about its guest.
-        segments: Its segments, one at least.
-        end: The reason for which it ends, "closed", "failed" or "reloaded", or an empty text.
+        head: Facts about the guest.
+        segments: The segments, at least one.
+        end: The reason why the trace ends, "closed", "failed" or "reloaded", or an empty text.
         damage: A sentence about a file that is cut or altered, or an empty text.
 
     """
@@ -298,9 +296,9 @@ def read_trace(source: str | os.PathLike[str] | BytesLike) -> TraceContents:
     """
     Read a trace from a file, or from the bytes of one.
 
-    Of a file that is cut or altered it reads what comes before the damage. Raises TraceRefused for
-    a file that is no trace, of a later release, or damaged before the first events, and UsageError
-    for one that cannot be read.
+    If the file is cut or altered, the part before the damage is returned. Raises TraceRefused for a
+    file that is not a trace, is of a later release, or is damaged before the first events, and
+    UsageError for a file that cannot be read.
     """
     data, label = _contents(source)
     if not data.startswith(_MAGIC):

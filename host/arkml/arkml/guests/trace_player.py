@@ -1,8 +1,8 @@
 """
-The player of a trace: it gives a guest what entered it when the trace was written.
+The player of a trace: it gives a guest the inputs that were recorded.
 
-It stands in the places of policy, hive, game and world. Whatever the guest asks for is compared
-with what the trace has next; the first difference raises ReplayDiffers.
+It replaces the policy, the hive, the game, the clocks and the random numbers. Each request of the
+guest is compared with the next event of the trace; the first difference raises ReplayDiffers.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _E = TypeVar("_E", bound=Event)
 
 class TraceStops(Exception):
     """
-    The trace has nothing more for the call in progress.
+    Raised when the trace has no more events for the call in progress.
 
     `failure` is the error by which the guest was stopped from outside, None where the trace ends.
     """
@@ -95,11 +95,11 @@ class ReplayedSubmit:
         training: True for a session of a training.
         rows: Records, [n], as in `Batch.rows`: the fields `id`, `state` and `reward`, among others.
         observations: float32, [n, num_features].
-        actions: float32, [n, num_actions], as the policy gave them; empty if it was refused, or has
-            no answer.
-        values: float32, [n], likewise.
+        actions: float32, [n, num_actions], the policy's; empty if the submit was refused, or has no
+            answer.
+        values: float32, [n], the policy's values; empty likewise.
         code: The code that the guest got, 0 for success; None if the trace ends before the answer,
-            as where an environment was closed.
+            for example because an environment was closed.
 
     """
 
@@ -121,8 +121,8 @@ class ReplayedCall:
 
     Attributes:
         function: The import, such as "env.raycast".
-        arguments: What the guest gave it.
-        results: What it returned; None if it did not return, as one that raised.
+        arguments: The arguments that the guest passed.
+        results: The results; None if the function raised.
 
     """
 
@@ -135,9 +135,9 @@ class ReplayedCall:
 
 class Player:
     """
-    Plays the events of one segment after another to one instance.
+    Feeds the recorded events of a trace to one instance, segment by segment.
 
-    `names` are those of the imports in the trace, by its indices.
+    `names` are the names of imports, by their index in the trace.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -159,7 +159,7 @@ class Player:
         """The last calls of functions of the game in the present frame."""
 
     def memory(self, limits: Limits) -> GuestMemory:
-        """Return a plain memory."""
+        """Return a plain memory, whose writes are not recorded."""
         return GuestMemory(0, limits)
 
     def fiber(self, *parts: *FiberParts) -> Fiber:
@@ -173,47 +173,47 @@ class Player:
         return ReplayedLoop(instance, self)
 
     def opened(self, index: int, handle: int, shape: Shape) -> None:
-        """Do nothing: the player opens the queues."""
+        """Do nothing: the player itself opens the queues."""
 
     def closed(self, index: int) -> None:
-        """Forget a queue."""
+        """Forget the queue of a session."""
         self._opened.pop(index, None)
 
     def limited(self, size: int) -> int:
-        """Return the bytes that the memory might grow to."""
+        """Return the number of bytes to which the memory could grow when the trace was recorded."""
         del size  # of the present host
         return self._growth
 
     def restored(self) -> None:
-        """Do nothing: the player restores."""
+        """Do nothing: the player itself restores states."""
 
     @property
     def path(self) -> None:
-        """None: nothing is written."""
+        """None, because a replay writes no file."""
 
     def became(self, module: CompiledModule) -> None:
-        """Refuse another module: a trace is of one. Raises UsageError."""
+        """Raise UsageError, because a trace is of one module."""
         raise UsageError(f"{module.name} cannot take over in a replay: a trace is of one module")
 
     def replaced(self) -> None:
         """Do nothing: the guest of a replay is not reloaded."""
 
     def ended(self) -> None:
-        """Forget the instance."""
+        """Forget the instance, which was freed."""
         self._instance = None
 
     @property
     def instance(self) -> Instance:
-        """The instance that is played to."""
+        """The instance that replays the trace."""
         assert self._instance is not None
         return self._instance
 
     def play(self, events: Sequence[Event]) -> None:
-        """Play these events next."""
+        """Set the events to play next."""
         self._events, self._at = events, 0
 
     def begin(self, start: Start) -> None:
-        """Give the instance the state of a segment. Raises TraceRefused."""
+        """Load the state at the beginning of a segment into the instance. Raises TraceRefused."""
         self.frame = start.frame
         self._opened.clear()
         self._growth = _ALL_MEMORY if start.growth is None else start.growth
@@ -239,7 +239,7 @@ class Player:
             raise TraceRefused(f"the trace has a state that cannot be: {error}") from error
 
     def compare(self, start: Start) -> None:
-        """Raise ReplayDiffers if the instance does not have the state in which a segment begins."""
+        """Raise ReplayDiffers unless the instance is in the state in which a segment begins."""
         wasm = self.instance.copied()
         if start.memory is None or wasm is None:
             return
@@ -266,30 +266,34 @@ class Player:
         return ReplayDiffers(f"frame {self.frame:,} differs: {what}", frame=self.frame)
 
     def upcoming(self) -> Event | None:
-        """Return the next event that is no effect, or None at the end."""
+        """
+        Return the next event that the guest caused, None at the end; skips effects of the host.
+        """
         for event in self._events[self._at :]:
             if not isinstance(event, _EFFECTS):
                 return event
         return None
 
     def ending(self) -> Event | None:
-        """Return the event with which the call after `Called` ends, or None if none is there."""
+        """Return the event that ends the call that has just begun, or None."""
         for event in self._events[self._at :]:
             if isinstance(event, Called | Returned | Failed):
                 return event
         return None
 
     def next(self) -> Event | None:
-        """Apply what happens between calls, and return the event after it; None at the end."""
+        """
+        Apply the host's effects between calls, and return the event after them; None at the end.
+        """
         with self.instance.memory() as memory:
             self._apply(memory)
         return self._next()
 
     def take(self, kind: type[_E], what: str) -> _E:
         """
-        Return the answer to what the guest asks for now, after what happens beside it.
+        Apply the host's effects, then return the recorded answer to the guest's present request.
 
-        Raises ReplayDiffers if the trace has something else, and TraceStops if it has nothing.
+        Raises ReplayDiffers if the next event is not of `kind`, and TraceStops if there is none.
         """
         self._apply(self.instance.suspended_memory())
         event = self._next()
@@ -302,7 +306,7 @@ class Player:
         raise self.differs(f"the guest {what}, and {self.told(event)} before")
 
     def told(self, event: Event) -> str:
-        """Return what a guest did, by the event that followed."""
+        """Return a text for messages that says what a guest did, given the event that followed."""
         match event:
             case Submitted():
                 return f"it submitted {event.rows:,} rows"
@@ -318,17 +322,21 @@ class Player:
                 return "it waited for something else"
 
     def name_of(self, index: int) -> str:
-        """Return the name of an import, by its index in the trace."""
+        """Return the name of an import for messages, by its index in the trace."""
         return self._names[index] if index < len(self._names) else f"import {index}"
 
     def is_import(self, event: Event | None, index: int) -> bool:
-        """Return whether an event is the answer to the import of that index in this release."""
+        """Return whether an event answers the import with this index in the present release."""
         if not isinstance(event, Imported) or event.index >= len(self._indices):
             return False
         return self._indices[event.index] == index
 
     def submitted(self, loop: CallLoop, index: int) -> Submitted:
-        """Compare the rows of a submit, and return the answer, which the columns have then."""
+        """
+        Compare the rows of a submit with the trace, and write the recorded answer into the columns.
+
+        Returns the event.
+        """
         region = loop.submitted_region()
         batch = region.batch()
         opened, rows, observations = self._opened[index], batch.rows.copy(), batch.features.copy()
@@ -436,7 +444,7 @@ class Player:
 
 
 class ReplayedFiber(Fiber):
-    """A fiber that answers its guest from a trace."""
+    """A fiber that answers the imports of its guest from a trace."""
 
     __slots__ = ("_player",)
 
@@ -445,7 +453,7 @@ class ReplayedFiber(Fiber):
         self._player = player
 
     def call_game(self) -> None:
-        """Give the guest the results of a function of the game."""
+        """Return the recorded results of a function of the game to the guest."""
         words, sandbox = self._words, self._sandbox
         index = words[self.block + (at.REASON >> 2)] - Reason.FIRST_GAME
         sandbox.memory.pages = words[self.block + (at.PAGES >> 2)]
@@ -525,11 +533,11 @@ class ReplayedLoop(CallLoop):
         return None
 
     def count_features(self) -> None:
-        """Do nothing: features that are not finite were counted before."""
+        """Do nothing: features that are not finite were counted when the trace was recorded."""
 
 
 def is_own(failed: Failed) -> bool:
-    """Return whether a guest failed by what it did, and not because it was stopped."""
+    """Return whether a guest failed by its own fault, and was not stopped from outside."""
     return failed.kind in _OWN
 
 
@@ -545,6 +553,6 @@ def _memory_of(packed: PackedMemory) -> SavedMemory:
 
 
 def is_same_failure(error: GuestError, failed: Failed) -> bool:
-    """Return whether a guest failed as it did before."""
+    """Return whether an error equals a recorded one in its class and its code or status."""
     code = str(getattr(error, "code", getattr(error, "status", "")))
     return type(error).__name__ == failed.kind and code == failed.code

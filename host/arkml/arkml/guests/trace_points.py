@@ -1,4 +1,4 @@
-"""The points at which a trace follows, or replays, what enters a guest."""
+"""The points at which a trace records, or replays, the inputs of a guest."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from arkml.runtime.memory import GuestMemory
 
 
 class TracePoints(Protocol):
-    """What an instance asks the trace that records or replays it; most have no trace at all."""
+    """
+    The interface between an instance and the trace that records or replays it, if there is one.
+    """
 
     @property
     def path(self) -> Path | None:
-        """The file that is written, or None."""
+        """The file that the trace is written to, or None."""
 
     def memory(self, limits: Limits) -> GuestMemory:
         """Return the memory through which the host writes into the guest."""
 
     def fiber(self, *parts: *FiberParts) -> Fiber:
-        """Return the fiber that answers the guest."""
+        """Return the fiber that runs the guest's calls and answers its imports."""
 
     def opened(self, index: int, handle: int, shape: Shape) -> None:
-        """Take note of a new queue, at the index of its record."""
+        """Note that the queue of a session was opened; `index` is that of its record."""
 
     def closed(self, index: int) -> None:
-        """Take note that a queue is gone."""
+        """Note that the queue of a session was closed."""
 
     def limited(self, size: int) -> int:
-        """Return the bytes to which the memory may grow, where the host would allow `size`."""
+        """Return the bytes to which the memory may grow, given that the host would allow `size`."""
 
     def restored(self) -> None:
-        """Take note that the guest has gone back to another state, between two calls."""
+        """Note that the guest has returned to another state, between two calls."""
 
     def became(self, module: CompiledModule) -> None:
-        """Take note that the instance goes on with another module. Raises UsageError."""
+        """Note that the instance continues with another module. Raises UsageError."""
 
     def replaced(self) -> None:
-        """Take note that an instance of another module has taken the place of this one."""
+        """Note that an instance of another module has replaced this one."""
 
     def ended(self) -> None:
-        """Take note that the instance is freed. A finalizer may call this."""
+        """Note that the instance was freed. A finalizer may call this."""

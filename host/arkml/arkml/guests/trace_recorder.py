@@ -1,4 +1,4 @@
-"""Recorders of traces: they follow all that enters a guest, and hand it to a thread that writes."""
+"""Recorders of traces: they collect all inputs of a guest, and a thread writes these to a file."""
 
 from __future__ import annotations
 
@@ -84,11 +84,12 @@ _MOST_GUESTS = 64  # of a fleet, without a choice
 @dataclass(frozen=True, slots=True)
 class Trace:
     """
-    What a host records of its guests; see `Host`.
+    Options for recording the guests of a host; see `Host`.
 
-    The first guest is recorded in the file of that path, further ones beside it: in `orc-2.trace`
-    for `orc.trace`. The guests of a fleet are recorded in a file each, `orc.7.trace` for the guest
-    at index 7. One that replaces it, as after the reset of an environment, is in `orc.7-2.trace`.
+    The first guest is recorded in the file `path`, further guests in files beside it, such as
+    `orc-2.trace` for `orc.trace`. Each guest of a fleet has a file of its own, `orc.7.trace` for
+    the guest at index 7. A guest that replaces it, for example after the reset of an environment,
+    is recorded in `orc.7-2.trace`.
 
     Attributes:
         path: The file, which is replaced.
@@ -97,7 +98,7 @@ class Trace:
         limit_bytes: Size of a file, above which the oldest segments are dropped.
         snapshot_seconds: Time from one copy of a guest's memory to the next, 0 for a copy before
             each call. A replay begins at a copy; memories over 16 MiB are copied less often.
-        files: Most files of a host, beside those of guests that are alive: the oldest ones go.
+        files: Most files of a host, not counting files of live guests; the oldest ones are deleted.
 
     Example:
         trace = arkml.Trace("orc.trace", limit_bytes=1 << 20)
@@ -134,7 +135,7 @@ class Trace:
 
 
 def trace_of(given: Trace | str | os.PathLike[str] | None) -> Trace | None:
-    """Return the trace that an embedder asks for. Raises UsageError."""
+    """Return the options that an embedder passed, a path as a `Trace`. Raises UsageError."""
     if given is None or isinstance(given, Trace):
         return given
     if isinstance(given, str | os.PathLike):
@@ -147,8 +148,8 @@ class Recorders:
     The recorders of one host's guests, with the thread that writes their files.
 
     Args:
-        trace: What is recorded.
-        wasi: What the guests are granted. Raises UsageError for directories.
+        trace: Options of the recording.
+        wasi: The guests' access through WASI. Raises UsageError for directories.
         stub_missing: Whether unknown imports are stubs.
 
     """
@@ -169,7 +170,9 @@ class Recorders:
         self._has_dropped = False
 
     def require_choice(self, instances: int) -> None:
-        """Raise UsageError for a large fleet of which no guests are chosen."""
+        """
+        Raise UsageError if a fleet is large and `Trace.guests` does not choose among its guests.
+        """
         if self._trace.guests is None and instances > _MOST_GUESTS:
             raise UsageError(
                 f"a fleet of {instances:,} guests would be recorded in as many files: choose some,"
@@ -180,10 +183,10 @@ class Recorders:
         self, module: CompiledModule, name: str, index: int | None
     ) -> GuestRecorder | None:
         """
-        Return the recorder of a new guest, None for one that is not chosen.
+        Return the recorder of a new guest, or None if the guest is not to be recorded.
 
-        `index` is the guest's in its fleet, None for a guest by itself. Raises UsageError if the
-        file cannot be written.
+        `index` is the index of the guest in its fleet, None for a single guest. Raises UsageError
+        if the file cannot be written.
         """
         trace = self._trace
         if index is not None and trace.guests is not None and index not in trace.guests:
@@ -234,10 +237,10 @@ class Recorders:
 
 class PartRecorders:
     """
-    Records parts of the life of a host's newest guest, each in a file of its own.
+    Records chosen periods of the life of a host's newest guest, each in a file of its own.
 
-    `limit_bytes` is the size of a file, above which its oldest segments are dropped, and `wasi`
-    what the guests are granted. A part ends with its guest at the latest.
+    `limit_bytes` is the size of a file, above which its oldest segments are dropped, and `wasi` the
+    guests' access through WASI. A recording ends with its guest at the latest.
     """
 
     def __init__(self, limit_bytes: int, wasi: WasiGrant | None) -> None:
@@ -260,7 +263,7 @@ class PartRecorders:
         """
         Record the newest guest from its next call on, in a file. Raises UsageError.
 
-        The guest must be one of which instances can be copied.
+        Instances of its module must be copyable.
         """
         assert self._newest is not None
         self._recording, module, name = self._newest
@@ -268,7 +271,7 @@ class PartRecorders:
         self._recording.switch(self._writer.open(path, self._limit, head))
 
     def end(self) -> None:
-        """End the part that is recorded, and wait until it is in the file."""
+        """End the present recording, and wait until it is written."""
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.switch(None)
@@ -295,9 +298,9 @@ def _head(module: CompiledModule, name: str, wasi: WasiGrant | None, *, stub_mis
 
 class GuestRecorder:
     """
-    Records what enters one guest; nothing while it has no file.
+    Records the inputs of one guest; while it has no file, it records nothing.
 
-    `next_file` makes the file of another module that the guest goes on with.
+    `next_file` makes the file for another module with which the guest continues.
     """
 
     def __init__(
@@ -326,34 +329,34 @@ class GuestRecorder:
 
     @property
     def path(self) -> Path | None:
-        """The file, None while nothing is recorded."""
+        """The file that is being written, or None."""
         return None if self._file is None else self._file.path
 
     def memory(self, limits: Limits) -> GuestMemory:
-        """Return a memory that reports what the host writes."""
+        """Return a memory that reports the host's writes to this recorder."""
         return WatchedMemory(limits, self._wrote)
 
     def fiber(self, *parts: *FiberParts) -> Fiber:
-        """Return a fiber that reports its answers."""
+        """Return a fiber that reports its answers to this recorder."""
         return TracedFiber(self, *parts)
 
     def loop(self, instance: Instance) -> CallLoop:
-        """Return a loop that reports calls and answers."""
+        """Return a call loop that reports calls and answers to this recorder."""
         return TracedLoop(instance, self)
 
     def opened(self, index: int, handle: int, shape: Shape) -> None:
-        """Record a new queue. Any thread may call it."""
+        """Record that the queue of a session was opened. Any thread may call it."""
         event = Opened(index, handle, shape.training, shape.num_features, shape.num_actions)
         self._opened[index] = event
         self.add(event)
 
     def closed(self, index: int) -> None:
-        """Record the end of a queue."""
+        """Record that the queue of a session was closed."""
         if self._opened.pop(index, None) is not None:
             self.add(Closed(index))
 
     def limited(self, size: int) -> int:
-        """Record to which size the memory may grow."""
+        """Record the size to which the memory may grow, and return it."""
         growth = min(max(0, size), _ALL_MEMORY)
         if growth != self._growth:
             self._growth = growth
@@ -361,12 +364,14 @@ class GuestRecorder:
         return size
 
     def restored(self) -> None:
-        """Begin a new segment with the next call."""
+        """Note that the guest was restored, so that the next call begins a new segment."""
         self._follows = False
         self._flush_at = 0.0
 
     def became(self, module: CompiledModule) -> None:
-        """End the file, and go on in the next one, with a copy of the guest. Raises UsageError."""
+        """
+        End the file, and continue in the next file with a copy of the guest. Raises UsageError.
+        """
         if self._next_file is not None and self._file is not None and not self._is_over:
             file = self._next_file(module)
             self._end = RELOADED
@@ -375,7 +380,7 @@ class GuestRecorder:
         self._know(module)
 
     def replaced(self) -> None:
-        """Say in the end of the trace that another module has taken over."""
+        """Note that the trace ends because another module has replaced the guest's."""
         self._end = RELOADED
 
     def _know(self, module: CompiledModule) -> None:
@@ -390,7 +395,7 @@ class GuestRecorder:
             self._is_over = True
 
     def switch(self, file: TraceFile | None) -> None:
-        """End the file, and go on with another one, from the next call on; None records nothing."""
+        """End the file, and record to another one from the next call on; None stops recording."""
         if self._is_over:
             return
         self._flush()
@@ -403,7 +408,7 @@ class GuestRecorder:
     def called(
         self, loop: CallLoop, function: str, arguments: Sequence[Number], data: bytes
     ) -> None:
-        """Record the beginning of a call, of which no instruction has run."""
+        """Record the beginning of a call, before its first instruction."""
         if (now := _clock()) >= self._flush_at:
             self._turn(loop.instance, now)
         if function not in self._helpers and (function != self._start or loop.is_command):
@@ -430,7 +435,7 @@ class GuestRecorder:
             self._flush()
 
     def failed(self, error: GuestError | None) -> None:
-        """Record the error of a guest, at once."""
+        """Record the error by which a guest failed, and write it at once."""
         if error is None:
             return
         self._has_failed = True
@@ -500,7 +505,7 @@ class GuestRecorder:
 
 
 class TracedFiber(Fiber):
-    """A fiber that reports the answers that its guest gets."""
+    """A fiber that reports to a recorder the answers that its guest gets."""
 
     __slots__ = ("_recorder",)
 
@@ -509,7 +514,7 @@ class TracedFiber(Fiber):
         self._recorder = recorder
 
     def call_game(self) -> None:
-        """Answer as `Fiber` does, and record the results."""
+        """Answer a call of the game as `Fiber` does, and record the results."""
         super().call_game()
         self.game_answered()
 
@@ -521,7 +526,7 @@ class TracedFiber(Fiber):
         self._recorder.add(Asked(index, bytes(self._bytes[start : start + 8 * count])))
 
     def settle(self, wait: Wait) -> None:
-        """End a wait as `Fiber` does, and record the value."""
+        """End a wait as `Fiber` does, and record the resulting value."""
         super().settle(wait)
         if wait.answer is not None:
             self._recorder.add(Settled(self._words[self.block + (at.VALUE >> 2)]))
@@ -553,7 +558,9 @@ class TracedFiber(Fiber):
 
 
 class TracedLoop(CallLoop):
-    """A loop that reports the calls of its guest and the answers to its submits."""
+    """
+    A call loop that reports to a recorder the calls of its guest and the answers to its submits.
+    """
 
     def __init__(self, instance: Instance, recorder: GuestRecorder) -> None:
         super().__init__(instance)
@@ -575,7 +582,9 @@ class TracedLoop(CallLoop):
         return entry
 
     def begin_frame(self, function: str) -> ExportedFunction:
-        """Start a frame as a call of its own: the shim's loop would end and begin frames unseen."""
+        """
+        Start a frame as a call of its own, because frames in the shim's loop cannot be recorded.
+        """
         return self.begin(function)
 
     def run_to_submit(
@@ -587,7 +596,9 @@ class TracedLoop(CallLoop):
         is_suspended: bool = False,
         gives_way: bool = False,
     ) -> Session | None:
-        """Run a call as `CallLoop` does, and record the answer that an environment has given."""
+        """
+        Run a call as `CallLoop` does, after recording the environment's answer to the last submit.
+        """
         is_resumed = self.fiber.is_parked and not self.fiber.is_between_turns and not is_suspended
         if is_resumed and not self.instance.is_closed:
             self.answered()
@@ -596,7 +607,7 @@ class TracedLoop(CallLoop):
         )
 
     def began(self, function: str, arguments: Sequence[Number], data: bytes = b"") -> None:
-        """Record a call that a fleet has begun."""
+        """Record the beginning of a call that a fleet started."""
         self._recorder.called(self, function, arguments, data)
 
     def answer(self) -> Wait | None:
@@ -606,7 +617,7 @@ class TracedLoop(CallLoop):
         return waiting
 
     def answered(self) -> None:
-        """Record the answer to the submit that the guest is suspended in."""
+        """Record the answer to the submit that suspended the guest."""
         index = self._words[self.block + (at.RECORD >> 2)]
         code = self.fiber.answered_code()
         self._recorder.submitted(self._regions[index], index, code)
@@ -618,7 +629,7 @@ class TracedLoop(CallLoop):
         return result
 
     def returned(self) -> None:
-        """Record the end of a call in a fleet."""
+        """Record the end of a call that a fleet started."""
         self._recorder.returned(None)
 
     def give_up(self, error: GuestError) -> None:
