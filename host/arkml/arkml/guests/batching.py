@@ -1,4 +1,4 @@
-"""One policy run for all the submits that a fleet's guests are suspended in."""
+"""Batching: one run of a policy answers all guests of a fleet that wait for actions."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _Members = tuple[Policy, list[CallLoop], list[Region], list[Session]]
 
 class Group:
     """
-    The suspended guests of one policy, and their rows as one batch.
+    The guests that wait for actions of one policy, and their rows as one batch.
 
-    Full regions that lie side by side are read as one view of the columns. Otherwise the rows are
-    copied together once before the policy runs, and its answers are copied back to their owners.
-    `is_of_guest` says that the guests brought the policy, and are charged for its runs.
+    The rows are views of column memory where the queues of the guests lie side by side. Otherwise
+    they are copied together before the policy runs, and its answers are copied back. `is_of_guest`
+    says that the guests brought the policy, and are charged for its runs.
     """
 
     def __init__(
@@ -73,7 +73,9 @@ class Group:
         self.batch = _view(regions, keys) or self._compacted(regions, keys)
 
     def act(self) -> float:
-        """Run the policy over the rows of all guests; return the seconds to charge for the run."""
+        """
+        Run the policy over the rows of all guests, and return the seconds to charge for the run.
+        """
         self._has_noted, self.noted = False, 0.0
         lockstep = self.guests[0].instance.lockstep
         if self._call != lockstep.calls:
@@ -93,7 +95,7 @@ class Group:
         return ran
 
     def settle(self) -> None:
-        """Enter the runs so far into the accounts of the guests, in proportion to their rows."""
+        """Charge the guests for the runs of the policy so far, in proportion to their rows."""
         seconds, self._seconds = self._seconds, 0.0
         is_present = self._call == self.guests[0].instance.lockstep.calls
         older, self._older = self._older if is_present else seconds, 0.0
@@ -107,7 +109,7 @@ class Group:
 
     @property
     def most_unsettled(self) -> float:
-        """The most seconds of runs that the account of one guest does not have yet."""
+        """The most seconds of policy runs that any one guest has not been charged for yet."""
         if not self.is_of_guest:
             return 0.0
         return self._seconds * max(self._counts) / (sum(self._counts) or 1)
@@ -199,11 +201,11 @@ def _view(regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch | No
 
 class Batcher:
     """
-    Answers suspended guests, round after round.
+    Answers the guests of a fleet that are suspended in a submit, round after round.
 
     The plan of a round is kept as long as the same guests submit the same sessions with as many
-    rows and no region has moved. A guest without memory for its share of a common run is answered
-    by itself for a thousand rounds, so that the others can run.
+    rows and no queue of rows has moved. A guest that lacks the memory for its part of a common run
+    is answered by itself for a thousand rounds, so that the others can run.
     """
 
     def __init__(self, arena: Arena, columns: Columns, lockstep: Lockstep) -> None:
@@ -227,11 +229,11 @@ class Batcher:
 
     def answer(self, guests: Sequence[CallLoop]) -> dict[int, GuestError]:
         """
-        Answer every guest, each suspended in a submit.
+        Answer every guest of `guests`, each suspended in a submit.
 
-        If a policy refuses the rows of a group, each guest is answered by itself, so that only the
-        guests with bad rows are refused. Returns the errors of guests that could not be answered,
-        by their place in `guests`.
+        If a policy refuses the rows of a group, each guest of it is answered by itself, so that
+        only the guests with bad rows are refused. Returns the errors of guests that could not be
+        answered, by their index in `guests`.
         """
         self._rounds += 1
         workspace = guests[0].instance.library.workspace
@@ -271,16 +273,18 @@ class Batcher:
 
     @property
     def most_unsettled(self) -> float:
-        """The most seconds of runs that the account of one guest does not have yet."""
+        """The most seconds of policy runs that any one guest has not been charged for yet."""
         return max((group.most_unsettled for group in self._groups), default=0.0)
 
     def settle(self) -> None:
-        """Enter the runs of policies so far into the accounts of the guests."""
+        """Charge the guests for the runs of policies so far."""
         for group in self._groups:
             group.settle()
 
     def limit_runs(self, guests: Sequence[CallLoop], seconds: float) -> None:
-        """Limit each run of a policy to `seconds` of wall time, or to the rest of a call."""
+        """
+        Limit each run of a policy to `seconds` of wall time, or to the rest of the call's time.
+        """
         self._most, self._limit_run = seconds, guests[0].instance.library.limit_runs
         self._limit_run(seconds)
 
@@ -312,7 +316,7 @@ class Batcher:
         return errors
 
     def held(self) -> Iterator[Ready]:
-        """Yield the waits that must end before the guests just answered are resumed."""
+        """Yield the events that must occur before the guests just answered are resumed."""
         for group in self._groups:
             if (ready := group.sessions[0].held()) is not None:
                 yield ready

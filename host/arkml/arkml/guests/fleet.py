@@ -136,7 +136,7 @@ class Fleet(Sealed, Unique, Closing):
     @property
     def guests(self) -> tuple[Guest, ...]:
         """
-        The guests in the order of their indices; a closed guest stays until another replaces it.
+        The guests in the order of their indices; a closed guest stays until a new one replaces it.
         """
         return self._members.guests
 
@@ -163,8 +163,8 @@ class Fleet(Sealed, Unique, Closing):
 
         Raises:
             EntryPointMissing: The module does not export the function.
-            UsageError: The arguments do not fit the function, of which no guest was called then, or
-                an index does not exist or comes twice.
+            UsageError: The arguments do not fit the function, or an index does not exist or comes
+                twice; no guest was called.
             GuestBusy: The fleet or one of its guests is in a call already.
             KeyboardInterrupt: Ctrl-C came; every call that had begun was dropped.
 
@@ -199,7 +199,7 @@ class Fleet(Sealed, Unique, Closing):
         only: Iterable[int] | None = None,
     ) -> Array:
         """
-        Return what every guest has at an exported address, as one array.
+        Return the values at an exported address of every guest's memory, as one array.
 
         The export `name` is a function `() -> i32`, which returns an address that stays the same:
         it is called once for each guest. Or it is a global i32, as compilers of C, Rust and Zig
@@ -210,9 +210,9 @@ class Fleet(Sealed, Unique, Closing):
 
         Args:
             name: Name of the export.
-            dtype: Numbers, or records of numbers, as the guests have them there, such as
-                np.float32; they are little-endian.
-            shape: Shape of what one guest has there; () is one number.
+            dtype: Type of the numbers, or records of numbers, in guest memory, such as np.float32;
+                little-endian.
+            shape: Shape of the values of one guest; () is one number.
             only: Indices of the guests to read, such as `[0, 2]`; None reads all.
 
         Returns:
@@ -238,12 +238,13 @@ class Fleet(Sealed, Unique, Closing):
         """
         Write a row of an array to an exported address of every guest, found as by `read`.
 
-        Guests whose rows `read` leaves at zero are not written to.
+        Guests that are closed, or failed before their address was known, are not written to.
 
         Args:
             name: Name of the export.
-            values: Numbers as the guests have them there, [guests, *shape], whose bytes are copied:
-                for C's float, of np.float32. Of records, without gaps between their fields.
+            values: Numbers, [guests, *shape], of the type that the guests use, because their bytes
+                are copied: np.float32 for C's float. Records must have no gaps between their
+                fields.
             only: Indices of the guests to write to, in the order of the rows; None writes to all.
 
         Raises:
@@ -296,7 +297,8 @@ class Fleet(Sealed, Unique, Closing):
         """
         Run the initializers of every guest, once, and return the errors of failed guests, by index.
 
-        Each has `Limits.start_seconds` by default, where that is more than `Limits.run_seconds`.
+        By default each initializer may take `Limits.start_seconds`, or `Limits.run_seconds` if that
+        is more.
         """
         waiting = {i: g for i, g in enumerate(self.guests) if not calls_of(g).is_initialized}
         failures = self._initialize(list(waiting.values()), budget)
@@ -306,9 +308,9 @@ class Fleet(Sealed, Unique, Closing):
         """
         Add `count` new guests, initialized, and return them.
 
-        They take the indices of closed guests first, in order, and then new indices at the end. If
-        the initializers of a new guest fail, its error is raised and the fleet stays unchanged.
-        Raises UsageError once the fleet is closed.
+        The new guests take the indices of closed guests first, in order, and then indices at the
+        end. If the initializers of a new guest fail, its error is raised and the fleet stays
+        unchanged. Raises UsageError once the fleet is closed.
         """
         self._require_open()
         count = number_of_guests(count, "{} guests to join")
@@ -374,22 +376,21 @@ class Fleet(Sealed, Unique, Closing):
 
     def restore(self, state: FleetSnapshot | GuestSnapshot) -> None:
         """
-        Go back to a state of `snapshot`, with as many guests as there were.
+        Return the fleet to a state that `snapshot` saved, also to its number of guests.
 
-        Guests that have failed or were closed since are replaced, guests that are missing join, and
-        those that are too many are removed. A guest that had failed is closed. No code of a guest
-        runs, but for the initializers of new ones.
+        Guests that have failed or were closed since are replaced, missing guests are added, and
+        surplus guests are removed. A guest that had failed is closed. No code of a guest runs, but
+        for the initializers of new ones.
 
-        With the state of one guest, each guest of the fleet goes on from there, as many as there
-        are.
+        Given the state of one guest, every guest of the fleet continues from that state.
 
         Raises:
             GuestBusy: The fleet is in a call, or the memory of a guest is viewed.
             UsageError: The fleet is closed.
             GuestError: An initializer of a new guest failed.
             StateRefused: The state is of another module, over the limits, or has a session of a run
-                that a guest has not. Nothing has changed, unless a guest ran into a limit while it
-                got its state: then that guest has failed.
+                that a guest does not have. Nothing has changed, unless a guest ran into a limit
+                while it got its state: then that guest has failed.
 
         """
         if not isinstance(state, FleetSnapshot | GuestSnapshot):
@@ -441,22 +442,22 @@ class Fleet(Sealed, Unique, Closing):
 
     def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
         """
-        Let every guest go on with a rebuilt module, as `Guest.reload` does, and new ones with it.
+        Let every guest continue with a rebuilt module, as `Guest.reload` does, and new guests, too.
 
-        If one guest fails in the first 10 calls of the fleet, all go back to the module before: the
-        log has a warning then, and the failures of that call their errors. Guests that have failed
-        stay as they are.
+        If one guest fails in the first 10 calls of the fleet, all return to the previous module: a
+        warning is logged, and the call returns the errors. Guests that have failed stay as they
+        are.
 
         Args:
             source: The path or the bytes of the module, or a compiled one.
 
         Returns:
-            How the states came along; ANEW if that differs between guests.
+            How the states were carried over; ANEW if that differs between guests.
 
         Raises:
             ModuleError: The module is refused, or lacks an export by which guests were called, read
                 or written; nothing has changed.
-            GuestError: The new module failed in a guest; all guests go on with the one before.
+            GuestError: The new module failed in a guest; all guests continue with the previous one.
             GuestBusy: The fleet is in a call.
             UsageError: The fleet is closed, has no guests, or is an environment's.
 

@@ -53,7 +53,7 @@ class FleetResult:
 
 
 class FleetParts(NamedTuple):
-    """Parts of a fleet that its calls share."""
+    """The parts of a fleet that all its calls use."""
 
     call_guard: CallGuard
     lockstep: Lockstep
@@ -67,13 +67,13 @@ class FleetParts(NamedTuple):
 
 class FleetCall:
     """
-    One kind of call of a fleet: the guests that take part, and the errors of all others.
+    One kind of call of a fleet: the guests that take part, and the errors of the other guests.
 
-    It is reused for call after call, while no guest joins, fails or is closed. A frame function
-    that takes and returns nothing, such as `ark_applet_update`, runs in the shim's loop: there a
-    guest is parked at the end of its frame until the next one. Guests leave the loop for other
-    calls, so a frame after calls of most guests is a plain call, which costs less than the loop
-    and leaving it again.
+    The object is reused for call after call, while no guest joins, fails or is closed. A frame
+    function without parameters and results, such as `ark_applet_update`, runs in the shim's loop of
+    frames: there a guest is parked at the end of its frame until the next one. Guests leave that
+    loop for other calls. So a frame after calls of most guests is a plain call, which costs less
+    than entering the loop and leaving it again.
     """
 
     def __init__(
@@ -127,9 +127,10 @@ class FleetCall:
         self, arguments: Sequence[Numbers], budget: float | None, call_seconds: float | None
     ) -> None:
         """
-        Run the calls, or the next frames, to their ends, each within these limits in seconds.
+        Run the call of every guest to its end or, in the loop of frames, to the end of a frame.
 
-        Raises UsageError before any guest runs.
+        `budget` limits the seconds charged to each guest, `call_seconds` the seconds including
+        waits. Raises UsageError before any guest runs.
         """
         places, lockstep = self._places, self._lockstep
         self._failed, self._held = {}, {}
@@ -171,7 +172,7 @@ class FleetCall:
             self._evict(budget)
 
     def result(self) -> FleetResult:
-        """Return the values of the calls, and the errors of failed ones."""
+        """Return the values of the calls, and the errors of the guests that failed."""
         room = self._room
         values = [None] * len(self._places) if room is None else room.results()
         if not self._failed and len(values) == self._count:

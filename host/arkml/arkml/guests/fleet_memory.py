@@ -1,4 +1,4 @@
-"""Places in the memories of a fleet's guests, read and written as arrays."""
+"""Exported addresses in the memories of a fleet's guests, read and written as arrays."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ Shape = int | Sequence[int]
 
 class FleetMemory:
     """
-    Copies between arrays and one exported place in the memory of each guest.
+    Copies between arrays and an exported address in the memory of each guest.
 
-    The place is an export: a function `() -> i32` that returns its address, called once for each
-    guest; a global i32 that is constant, read once; or one that is mutable, read each time. A
-    memory moves and shrinks only where `Target.lost` changes: until then an address that was
-    checked once stays good.
+    The address is an export: a function `() -> i32` that returns it, called once for each guest; a
+    global i32 that is constant, read once; or a mutable global, read each time. A memory moves and
+    shrinks only where `Target.lost` changes: until then an address that was checked once stays
+    valid.
 
-    A guest whose place does not lie in its memory fails. Rows of guests that have no place, or are
-    closed, are zeros.
+    A guest fails if the values do not lie in its memory. Rows of guests whose address is unknown,
+    or that are closed, are zeros.
     """
 
     def __init__(self, module: CompiledModule) -> None:
@@ -56,13 +56,13 @@ class FleetMemory:
         self._lost = -1  # of `Target.lost`, when the addresses were asked for
 
     def is_mutable(self, name: str) -> bool:
-        """Return whether an export is a global that may change."""
+        """Return whether an export is a mutable global, which has to be read each time."""
         kind = self._exports.get(name) if isinstance(name, str) else None
         return isinstance(kind, GlobalType) and kind.is_mutable
 
     def unknown(self, target: Target) -> list[int]:
         """
-        Return the indices, in the target, of guests that have to be called for their address.
+        Return the indices, in `target`, of guests whose function must be called for the address.
 
         Raises EntryPointMissing if the export is neither such a function nor a global i32.
         """
@@ -88,7 +88,9 @@ class FleetMemory:
         return indices
 
     def require(self, used: FleetMemory) -> None:
-        """Raise EntryPointMissing unless the module has the addresses that another one's use."""
+        """
+        Raise EntryPointMissing unless the module exports all addresses that `used` has looked up.
+        """
         for name, *_ in used._plans:
             self._address_of(name)
 
@@ -104,7 +106,9 @@ class FleetMemory:
         )
 
     def note(self, target: Target, indices: Sequence[int], values: Sequence[int | None]) -> None:
-        """Keep what the function of these guests returned, None for one that failed."""
+        """
+        Store the addresses that the function of these guests returned, None if a guest failed.
+        """
         known = self._addresses.setdefault(target.name, WeakKeyDictionary())
         for index, address in zip(indices, values, strict=True):
             if address is not None:
@@ -112,7 +116,11 @@ class FleetMemory:
         self._planned = None
 
     def read(self, target: Target, dtype: npt.DTypeLike, shape: Shape) -> Array:
-        """Return the bytes at a place as an array, [guests, *shape]. Raises UsageError."""
+        """
+        Return the values at an address of each guest as an array, [guests, *shape].
+
+        Raises UsageError.
+        """
         item, row = _dtype_of(dtype), _shape_of(shape)
         count = len(target.guests)
         size = item.itemsize * math.prod(row)
@@ -128,7 +136,9 @@ class FleetMemory:
         return values
 
     def write(self, target: Target, values: Array) -> None:
-        """Copy a row of `values`, [guests, *shape], to the place of each guest."""
+        """
+        Copy each row of `values`, [guests, *shape], to the address in the memory of its guest.
+        """
         count = len(target.guests)
         if not isinstance(values, np.ndarray):
             raise UsageError(
@@ -183,12 +193,12 @@ class FleetMemory:
 
 class Target(NamedTuple):
     """
-    An exported address of some guests of a fleet.
+    An exported address, and the guests of a fleet in whose memories it is looked up.
 
     Attributes:
         name: The export.
         is_mutable: True for a global that may change.
-        guests: The guests, those at the indices `only` of `members`, or all.
+        guests: The guests at the indices that the caller chose among `members`, or all.
         members: The guests of the fleet.
         lost: Returns a number that changes when guests fail, are closed, or get another state or
             module; `CallGuard.lost`.

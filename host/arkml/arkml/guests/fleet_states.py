@@ -1,4 +1,4 @@
-"""The states of the guests of a fleet, saved and loaded side by side."""
+"""Saving and loading the states of all guests of a fleet at once."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from arkml.sessions.saved_sessions import SavedServices
 
 class FleetStates:
     """
-    Copies and loads the states of guests of one fleet, whose call guard the caller keeps.
+    Copies and loads the states of guests of one fleet, whose call guard the caller holds.
 
-    What is done for each guest in Python is little: where guests lie is found again only after
-    `Lockstep.stores` has changed, their queues after `Columns.version`, and handles and sessions
-    are copied again after a new revision of those of any guest.
+    To do little for each guest in Python, addresses are cached. Those of guests are found again
+    only after `Lockstep.stores` has changed, those of their queues after `Columns.version`. Handles
+    and sessions are copied again only after their revision number has changed.
     """
 
     def __init__(self, shared: SharedResources) -> None:
@@ -43,7 +43,7 @@ class FleetStates:
         self._kept: _Kept | None = None
 
     def forget(self) -> None:
-        """Refer to no guest, before some leave the fleet."""
+        """Drop all references to guests, before some of them leave the fleet."""
         self._found = self._queues = self._kept = None
 
     def save(self, guests: Sequence[Guest]) -> StateColumns:
@@ -72,7 +72,7 @@ class FleetStates:
         )
 
     def keep(self, snapshot: object, guests: Sequence[Guest], columns: StateColumns) -> None:
-        """Count the bytes of states of the guests for as long as the snapshot with them lives."""
+        """Charge the guests for the bytes of their states for as long as the snapshot lives."""
         found, kept = self._find(guests), self._kept
         if kept is not None and kept.services is columns.services:
             models = kept.models
@@ -84,9 +84,9 @@ class FleetStates:
         self, guests: Sequence[Guest], columns: StateColumns, indices: Sequence[int]
     ) -> None:
         """
-        Raise StateRefused for a state that a guest cannot have, as `Instance.require_loadable`.
+        Raise StateRefused if a guest cannot take its state; see `Instance.require_loadable`.
 
-        `indices` has the state of each guest in the columns.
+        `indices` has the index in `columns` of each guest's state.
         """
         found = self._find(guests)
         services: Sequence[SavedServices | None] = columns.services
@@ -98,9 +98,9 @@ class FleetStates:
 
     def load(self, guests: Sequence[Guest], columns: StateColumns) -> list[StateRefused]:
         """
-        Let guests go back to states for which `require_loadable` raises nothing.
+        Return guests to states that `require_loadable` has accepted.
 
-        A guest that gets a part of its state only has failed. Returns the errors.
+        A guest that got only a part of its state has failed. Returns the errors of such guests.
         """
         found = self._find(guests)
         for instance in found.instances:
@@ -124,9 +124,10 @@ class FleetStates:
 
     def renew(self, guests: Sequence[Guest], after: CompiledModule, columns: StateColumns) -> None:
         """
-        Let guests go on from their present states with a module of the same layout.
+        Let guests continue from their present states with a module of the same memory layout.
 
-        Raises the errors of a new instance: some guests have the module then, and are on trial.
+        Raises the errors of a new instance. Some guests have the new module then, on trial: it can
+        still be undone.
         """
         for index, guest in enumerate(guests):
             renew(guest, after, partial(columns.__getitem__, index))

@@ -1,4 +1,4 @@
-"""Shares of a fleet's guests in the time of its frames, and the guests that are over them."""
+"""Each guest's share of the frame time of its fleet, and the guests that exceed their shares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMES_USUAL = 4  # a guest that is like half of the others, or four times as sl
 
 class FleetShares:
     """
-    Counts the frames in which each guest was over its share.
+    Counts the frames in which each guest of a fleet took more than its share of the time.
 
     A frame counts if its guests together took more than half of the budget of one call: the time
     that they used, plus the time in which none could run because some waited. The share of a guest
@@ -36,10 +36,10 @@ class FleetShares:
 
     def judge(self, taken: Mapping[int, float], budget: float) -> dict[int, float]:
         """
-        Count a frame; `taken` has the seconds that each guest took of it, by place.
+        Count a frame in which each guest took these seconds; keys are positions in the lockstep.
 
-        Returns the places of guests that exceeded their shares in too many frames, with the share
-        in this frame, in seconds.
+        Returns the positions of guests that exceeded their shares in too many frames, with the
+        share in this frame, in seconds.
         """
         share = max(budget / len(taken), _TIMES_USUAL * median_low(taken.values()), LEAST)
         evicted: dict[int, float] = {}
@@ -56,5 +56,5 @@ class FleetShares:
         return evicted
 
     def forget(self, place: int) -> None:
-        """Forget the frames of a guest that left its place to another guest."""
+        """Forget the frames of a guest whose position in the lockstep goes to another guest."""
         self._over.pop(place, None)

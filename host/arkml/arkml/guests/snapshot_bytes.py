@@ -1,4 +1,4 @@
-"""The bytes of the snapshots of guests, which each is charged for as long as they live."""
+"""The bytes of guests' snapshots, charged to each guest as long as the snapshots live."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Models = Sequence[tuple[int, Sequence[Snapshot]]]
 
 class Share(NamedTuple):
     """
-    What one snapshot has of each of its guests.
+    The guests of one snapshot, and the bytes that each has in it.
 
     Attributes:
-        numbers: The numbers of the guests, unique among those of a host.
-        places: Their places in the lockstep.
+        numbers: The numbers of the guests, unique in their host.
+        places: Their positions in the lockstep.
         sizes: Bytes of each, without models.
         models: Their models; snapshots with the same object have the same ones.
 
@@ -37,15 +37,15 @@ class Share(NamedTuple):
 
 class SnapshotBytes:
     """
-    The snapshots that live of guests of one lockstep, and the bytes that each guest has in them.
+    Sums of the bytes that each guest of a lockstep has in snapshots that still exist.
 
     A model that several snapshots of a guest hold counts once. Snapshots may be dropped on any
-    thread; before the next call guests whose memory may grow by what they had are then noted in
+    thread; before the next call, guests whose memory may grow by the freed bytes are noted in
     `Lockstep.touched`.
 
-    The shares of the snapshots that live are what counts: each comes and goes in one step. The sums
-    are derived from them, and made anew after a change that an exception of a signal handler has
-    cut off, or in whose middle a handler has asked for them: `_is_whole` is False then.
+    The shares of live snapshots are the truth: each is added and removed in one step. The sums are
+    derived from the shares, and are computed anew if a signal handler has interrupted a change, by
+    an exception or by asking for a sum: `_is_whole` is False then.
     """
 
     def __init__(self, lockstep: Lockstep, call_guard: CallGuard) -> None:
@@ -61,7 +61,7 @@ class SnapshotBytes:
         call_guard.settle = self._settle
 
     def keep(self, snapshot: object, share: Share) -> None:
-        """Count what a snapshot has of its guests, until it is dropped."""
+        """Charge the guests of a snapshot for their bytes in it, until the snapshot is dropped."""
         with self._lock:
             self._settle()
             self._is_whole = False
@@ -73,7 +73,7 @@ class SnapshotBytes:
             self._is_whole = change == self._changes
 
     def held(self, number: int) -> int:
-        """Return the bytes that a guest has in snapshots that live."""
+        """Return the number of bytes of a guest's live snapshots; `number` is the guest's."""
         if not self._live:
             return 0
         if self._dropped or not self._is_whole:

@@ -124,12 +124,12 @@ class GuestSnapshot(_State):
 
     @property
     def state(self) -> InstanceState:
-        """The state, as an instance takes it."""
+        """The saved state, in the form that an instance loads."""
         return self._state
 
     @property
     def states(self) -> Sequence[InstanceState]:
-        """The state alone."""
+        """A sequence of only this guest's state."""
         return (self._state,)
 
 
@@ -137,7 +137,7 @@ class FleetSnapshot(_State):
     """
     The states of the guests of a fleet between two frames, made by `Fleet.snapshot`.
 
-    Guests that had failed or were closed have none.
+    Guests that had failed or were closed are not in it.
 
     Attributes:
         module: The digest of the module (`CompiledModule.digest`).
@@ -184,18 +184,20 @@ class FleetSnapshot(_State):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the copies of memories in it take: those of pages that are not zero."""
+        """Bytes of the copies of guest memories, without pages that are all zero."""
         return sum(self.columns.memories.nbytes)
 
     @property
     def states(self) -> Sequence[InstanceState | None]:
-        """The state of each guest, as an instance takes it."""
+        """
+        The state of each guest in the form that an instance loads, None for a guest without one.
+        """
         found = {index: self.columns[number] for number, index in enumerate(self.saved)}
         return [found.get(index) for index in range(self._count)]
 
 
 def read_state(source: str | os.PathLike[str] | BytesLike) -> GuestSnapshot | FleetSnapshot:
-    """Return the state of a guest or of a fleet in a file; raises as `GuestSnapshot.load`."""
+    """Return the state of a guest or of a fleet from a file. Raises as `GuestSnapshot.load`."""
     return _state_of(read_states(source))
 
 
@@ -206,9 +208,9 @@ def _state_of(read: StateFile) -> GuestSnapshot | FleetSnapshot:
 
 def summary_of_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
-    Return what is in a file, as `summary_of` does, with the form of the file and its size.
+    Return a summary of a state file: that of `summary_of`, the file's version and its sizes.
 
-    "version" is that of the form, "unpacked_bytes" are those of the contents once they are
+    "version" is that of the format, "unpacked_bytes" the size of the contents once they are
     unpacked. Raises as `GuestSnapshot.load`.
     """
     read = read_states(path)
@@ -222,12 +224,12 @@ def summary_of_file(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
     """
-    Return what is in a state as an object of JSON.
+    Return a summary of a saved state as an object for JSON.
 
-    Sessions of guests that have the same policy or run, and the same numbers of features and
-    actions, None for those of the model, are one entry. "timers" are the names of those that guests
-    have begun and not ended, with the number of guests; "futures" are results that guests wait for
-    or did not take, by type, and "brains" the models of ark-ml-inference-v0.
+    Sessions of guests with the same policy or run and the same numbers of features and actions make
+    one entry; the numbers are None where the model's hold. "timers" are the names of timers that
+    guests have begun and not ended, with the number of guests; "futures" are results that guests
+    wait for or did not take, by type, and "brains" the models of ark-ml-inference-v0.
     """
     is_fleet = isinstance(state, FleetSnapshot)
     live = [each for each in state.states if each is not None]
@@ -272,7 +274,7 @@ def summary_of(state: GuestSnapshot | FleetSnapshot) -> dict[str, Any]:
 
 
 def require_digest(state: GuestSnapshot | FleetSnapshot, name: str, digest: str) -> None:
-    """Raise StateRefused for the state of another module than the one of that name and digest."""
+    """Raise StateRefused if a state is of another module than the named one with this digest."""
     if state.module != digest:
         raise StateRefused(
             f"the state belongs to another module: it is of {state.name}, whose module has the"
@@ -281,7 +283,7 @@ def require_digest(state: GuestSnapshot | FleetSnapshot, name: str, digest: str)
 
 
 def require_same_module(state: GuestSnapshot | FleetSnapshot, module: CompiledModule) -> None:
-    """Raise StateRefused for the state of another module, or with globals of other types."""
+    """Raise StateRefused if a state is of another module, or has globals of other types."""
     require_digest(state, module.name, module.digest)
     if state._kinds != module.state.kinds:  # noqa: SLF001
         raise StateRefused(
