@@ -1,1 +1,1 @@
-"""Guests: one instance and its calls, and many of them in lockstep."""
+"""Guests: single instances of WebAssembly modules, and fleets of many that are stepped together."""

@@ -1,4 +1,4 @@
-"""The ways in which a host runs models."""
+"""The backends that run models for a host: onnxruntime, or models compiled to WebAssembly."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from arkml.runtime.row_modules import RowModule
 
 
 def model_cache(limits: Limits, backend: Backend) -> ModelCache:
-    """Return a new cache of models that run by a backend."""
+    """Return a new cache of models that a backend, onnxruntime or wasm, runs."""
     return ModelCache(limits, load_module=RowModule if backend == "wasm" else None)

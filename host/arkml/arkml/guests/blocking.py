@@ -1,4 +1,4 @@
-"""Waits of a guest after an import call."""
+"""Waits that a guest asks for by an import call, such as a sleep."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SPIN_WAIT = 0.001
 
 class Waiting:
     """
-    Decides whether a guest has to wait.
+    Decides whether a guest has to wait after an import call.
 
-    A WASI call may ask for it, such as `poll_oneoff` with a timeout. A guest that polls futures in
-    a loop is made to wait for a change, a millisecond at most, so that it does not burn a core; it
-    is charged for that time.
+    A WASI call may ask for a wait, such as `poll_oneoff` with a timeout. A guest that polls futures
+    in a loop is made to wait for a change, a millisecond at most, so that it does not burn a core;
+    it is charged for that time.
     """
 
     __slots__ = ("_services", "wasi")

@@ -67,16 +67,18 @@ class Reply:
 
 
 class GaveWay(Exception):
-    """A guest has run for a turn, or waits, and is parked until `CallLoop.run_to_submit`."""
+    """
+    Raised when a guest has used its turn or waits; `CallLoop.run_to_submit` continues its call.
+    """
 
 
 class CallLoop:
     """
-    Serves the calls of one instance.
+    Serves the calls of one guest from its start to its end, with the submits and waits in between.
 
     `begin` starts a call, `fiber.advance` runs it, `answer` and the waits serve it, and `end` or
-    `abandon` ends it. `call` and `call_async` are that loop for one guest; a fleet runs it for
-    many.
+    `abandon` ends it. `call` and `call_async` do this for one guest; a fleet does it for many at
+    once.
     """
 
     __slots__ = (
@@ -106,7 +108,9 @@ class CallLoop:
 
     @property
     def frames(self) -> int:
-        """The index of the number of frames that have ended in the loop, u32, in the words."""
+        """
+        Index, in the u32 words of shared memory, of the count of frames that ended in the loop.
+        """
         return self.block + (at.FRAMES >> 2)
 
     def call(self, function: str, arguments: tuple[Number, ...], budget: Budget) -> Any:
@@ -183,7 +187,7 @@ class CallLoop:
         budget: Budget = RUN_SECONDS,
         data: bytes = b"",
     ) -> ExportedFunction:
-        """Start a call; `data` is its input for `core__get_input_slice`."""
+        """Start a call of an exported function; `data` is its input for `core__get_input_slice`."""
         instance = self.instance
         if (instance.failure is not None or instance.is_closed) and (refusal := instance.refusal()):
             raise refusal
@@ -203,7 +207,9 @@ class CallLoop:
         return entry
 
     def begin_frame(self, function: str) -> ExportedFunction:
-        """Start a frame, in the shim's loop if the loop can call the export; see `begin`."""
+        """
+        Start a frame of the exported function, in the shim's loop of frames if that can call it.
+        """
         instance = self.instance
         if (refusal := instance.refusal()) is not None:
             raise refusal
@@ -218,7 +224,7 @@ class CallLoop:
         return loop
 
     def forget_call(self, data: bytes = b"") -> None:
-        """Forget the results of the previous call; `data` is the input of the new one."""
+        """Forget the results of the previous call; `data` is the input of the next one."""
         self.account.extra = 0.0
         self.instance.news.forget_call()
         self.instance.forget_printed()
@@ -236,27 +242,29 @@ class CallLoop:
         gives_way: bool = False,
     ) -> Session | None:
         """
-        Run a call up to the next submit of a driven session, and return that session.
+        Run a call to the next submit that the caller is to answer, and return its session.
 
         The guest stays suspended in the submit, parked, and other guests may be called. To resume
-        it, fill its batch, call `fiber.answer` and this method; the guest then has a new budget.
+        the guest, fill its batch, call `fiber.answer` and then this method; the guest then has a
+        new budget.
 
         Args:
             entry: The function of the call.
             is_driven: Returns True for a session whose submits the caller answers.
-            ahead: Frames that it may run after the present one, if it is resumed in the loop. It
-                stops at the end of a frame in which it calls an import that the host answers, or of
-                the present one if it called any in the loop: their remains are forgotten there.
+            ahead: Frames that the guest may run after the present one, if it is resumed in the loop
+                of frames. It stops at the end of a frame in which it calls an import that the host
+                answers, or of the present frame if it called one in the loop already: their results
+                are forgotten there.
             is_suspended: True if the guest is suspended in a request, which is served first.
-            gives_way: True raises GaveWay when the guest has run for a turn or waits. Call this
-                method again to continue, with the rest of the budget.
+            gives_way: True raises GaveWay when the guest has used its turn (10 ms) or waits. Call
+                this method again to continue, with the rest of the budget.
 
         Returns:
             The session, or None when the call, or its frame in a loop, has ended.
 
         Raises:
             GuestError: The call failed, as in `call`.
-            GaveWay: The guest has run for a turn or waits.
+            GaveWay: The guest has used its turn or waits.
 
         """
         fiber = self.fiber
@@ -300,7 +308,7 @@ class CallLoop:
         return None
 
     def submitted(self) -> Session:
-        """Return the session whose submit the guest is suspended in."""
+        """Return the session whose submit suspended the guest."""
         record = self._words[self.block + _RECORD]
         region = self._regions[record]
         if region.session is None:
@@ -309,13 +317,13 @@ class CallLoop:
         return session
 
     def submitted_region(self) -> Region:
-        """Return the rows of the submit that the guest is suspended in. Raises GuestFailed."""
+        """Return the rows of the submit that suspended the guest. Raises GuestFailed."""
         if self.instance.is_closed and (refusal := self.instance.refusal()):
             raise refusal
         return self._regions[self._words[self.block + _RECORD]]
 
     def count_features(self) -> None:
-        """Count the non-finite features of the submit that the guest is suspended in."""
+        """Count the features that are not finite in the submit that suspended the guest."""
         features = self.submitted().queue.batch().features
         self.instance.non_finite_features += int(np.count_nonzero(~np.isfinite(features)))
         self.instance.warn_once(
@@ -324,7 +332,7 @@ class CallLoop:
 
     def answer(self) -> Wait | None:
         """
-        Answer the submit that the guest is suspended in, by the policy of its session.
+        Answer the submit that suspended the guest, by the policy of its session.
 
         Returns the wait that must end before the guest is resumed. Raises PolicyFailed.
         """
@@ -375,7 +383,7 @@ class CallLoop:
             single.add(record, region, run, rows=rows, bound=bound, is_of_guest=is_of_guest)
 
     def refuse(self, error: AbiError) -> None:
-        """Let the import call that the guest is suspended in return the code of `error`."""
+        """Let the import call that suspended the guest return the code of `error`."""
         self.instance.news.note(error)
         self.fiber.answer(error_code(error))
 
@@ -390,7 +398,7 @@ class CallLoop:
         return entry.result() if entry.results else None
 
     def abandon(self, error: BaseException) -> None:
-        """Drop a call that failed or was given up, as `fail` does, and release the call guard."""
+        """Drop a call that failed or was given up, fail the guest, and release the call guard."""
         try:
             self.fail(error)
         finally:
@@ -404,12 +412,18 @@ class CallLoop:
         return self.instance.lockstep.is_in_frame(self.place)
 
     def fail(self, error: BaseException) -> None:
-        """Drop the call and fail the guest, by `error` or, for another kind, by GuestCancelled."""
+        """
+        Drop the call and fail the guest, by `error` if that is a GuestError, or by GuestCancelled.
+        """
         self.give_up(cancellation(error))
         self.let_go()
 
     def give_up(self, error: GuestError) -> None:
-        """Fail the guest, which takes no more calls; its own stays as it is until `let_go`."""
+        """
+        Mark the guest as failed, so that it takes no more calls.
+
+        `let_go` drops the call in progress.
+        """
         self.fiber.call_guard.lost += 1
         self.instance.failure = error  # first: a guest whose call is dropped is never called again
 
@@ -424,7 +438,7 @@ class CallLoop:
 
     @property
     def is_given_up(self) -> bool:
-        """True if the guest has failed in a call that was not dropped yet."""
+        """True if the guest has failed in a call that has not been dropped yet."""
         one = self.instance
         return one.failure is not None and not one.is_closed and one.lockstep.is_in_frame(one.place)
 
@@ -470,7 +484,7 @@ class CallLoop:
 
     def error_of(self, function: str) -> GuestError | None:
         """
-        Return the error that a call left, None for a start that exited with status 0.
+        Return the error that a call ended with, or None for a `_start` that exited with status 0.
 
         In some languages, such as Zig, `_start` always exits, and exports are called after it.
         """
@@ -509,7 +523,11 @@ class CallLoop:
     def begin_bytes(
         self, function: str, data: bytes, budget: Budget = RUN_SECONDS
     ) -> ExportedFunction:
-        """Start a call of a function that takes bytes, which stay in memory. Raises as `invoke`."""
+        """
+        Start a call of a function that takes bytes, which stay in guest memory until it ends.
+
+        Raises the errors of `invoke`.
+        """
         self._require_bytes(function, data)
         return self._begin_lent(function, self._lend(data), data, budget)
 
@@ -549,7 +567,7 @@ class CallLoop:
 
 
 def cancellation(error: BaseException) -> GuestError:
-    """Return the error of guests whose calls are dropped because of an exception."""
+    """Return the error to fail guests with when an exception drops their calls."""
     if isinstance(error, GuestError):
         return error
     return GuestCancelled(f"its call was cancelled ({type(error).__name__})")

@@ -40,7 +40,7 @@ class Statistics:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the counts as plain ints and dicts, as JSON takes them."""
+        """Return the counts as plain ints and dicts, which JSON can hold."""
         return {
             "submits": self.submits,
             "rows": self.rows,

@@ -1,4 +1,4 @@
-"""A file that is looked at again and again, for changes that are complete."""
+"""Watching a file for changes, each reported once the file is completely written."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _State = tuple[int, int, int]
 
 class FileWatch:
     """
-    The state of a file, from now on: its time, its size and its place on the disk.
+    Detects changes of a file from now on, by its time, its size and its inode.
 
-    A file that is written while it is looked at has changed once two looks find it the same.
+    A file that is being written has changed once two looks in a row find it the same.
     """
 
     def __init__(self, path: Path) -> None:

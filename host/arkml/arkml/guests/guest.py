@@ -198,7 +198,8 @@ class Guest(Sealed, Unique, Closing):
         """
         Run the start function and the initializers that the module exports, once.
 
-        Each has `Limits.start_seconds` by default, where that is more than `Limits.run_seconds`.
+        By default each initializer may take `Limits.start_seconds`, or `Limits.run_seconds` if that
+        is more.
         """
         if self._calls.is_initialized:
             return
@@ -208,7 +209,7 @@ class Guest(Sealed, Unique, Closing):
         self._calls.is_initialized = True
 
     def update(self, *, budget: Budget = RUN_SECONDS) -> None:
-        """Run one frame of an applet."""
+        """Run one frame of an applet: call `ark_applet_update`."""
         if self._trial is not None:
             self._tried(lambda: self._calls.call("ark_applet_update", (), budget))
             return
@@ -307,7 +308,7 @@ class Guest(Sealed, Unique, Closing):
         return self._successful("ark_servlet_request", data, budget)
 
     def persist(self) -> bytes:
-        """Return the state of the guest, for `restore`."""
+        """Return the guest's state, for `restore`, as its own `ark_state_persist` writes it."""
         if "ark_state_persist" not in self.module.functions:
             raise EntryPointMissing(f"{self.name} exports no ark_state_persist")
         status = self.call("ark_state_persist")
@@ -324,10 +325,10 @@ class Guest(Sealed, Unique, Closing):
         Raises:
             GuestBusy: The guest is in a call.
             GuestFailed: The guest has failed.
-            StateRefused: The guest has what cannot be copied: a model that is being loaded,
-                changing tables of other types than funcref and externref, or objects that wasmtime
-                collects.
-            GuestMemoryFull: The snapshots would be over `Limits.guest_bytes` with it.
+            StateRefused: The guest has something that cannot be copied: a model that is being
+                loaded, changing tables of other types than funcref and externref, or objects that
+                wasmtime collects.
+            GuestMemoryFull: With this snapshot the guest would be over `Limits.guest_bytes`.
 
         """
         module = self.module
@@ -339,7 +340,7 @@ class Guest(Sealed, Unique, Closing):
 
     def restore(self, state: GuestSnapshot | BytesLike) -> None:
         """
-        Go back to a state: one of `snapshot`, or the bytes that `persist` returned.
+        Return the guest to a state: a result of `snapshot`, or the bytes that `persist` returned.
 
         With a snapshot no code of the guest runs: its next call is the one that followed the
         snapshot. It may be of another guest of the same module, and read from a file. The bytes of
@@ -349,8 +350,8 @@ class Guest(Sealed, Unique, Closing):
             GuestBusy: The guest is in a call, or its memory is viewed.
             GuestFailed: The guest has failed: load another one, and restore that.
             StateRefused: The state is of another module, over the limits, or has a session of a run
-                that the guest has not. Nothing has changed, unless the guest ran into a limit while
-                it got the state: then it has failed.
+                that the guest does not have. Nothing has changed, unless the guest ran into a limit
+                while it got the state: then it has failed.
             UsageError: The state is a fleet's, or the bytes of a snapshot's file, which
                 `GuestSnapshot.load` reads.
 
@@ -372,22 +373,20 @@ class Guest(Sealed, Unique, Closing):
 
     def reload(self, source: str | os.PathLike[str] | BytesLike | CompiledModule) -> Reloaded:
         """
-        Go on with a rebuilt module from the next call on; the guest stays the same object.
+        Continue with a rebuilt module from the next call on; the guest stays the same object.
 
-        The state comes along by `ark_state_persist` and `ark_state_restore` if both modules export
-        them; else as it is, with its handles and sessions, if only code has changed: the same data
-        segments, globals, exports, imports and tables, which the code still changes if it did
-        before; else the module begins anew. If it fails in one of its first 10 calls, that call
-        raises, and the module before goes on with the state that it had, or anew if it takes part
-        in a run, which a guest that fails has left. A trace is of one module: that of a guest which
-        is recorded ends, and goes on in the next file.
+        The state is carried over by `ark_state_persist` and `ark_state_restore` if both modules
+        export them. Otherwise memory, handles and sessions stay as they are if only code has
+        changed: data segments, globals, exports, imports and tables must be the same, and the new
+        code must still change the tables that the old code changed. Otherwise the module begins
+        anew.
 
         Args:
             source: The path or the bytes of the module, or a compiled one: compiling takes time,
                 and may be done on another thread before.
 
         Returns:
-            How the state came along.
+            How the state was carried over.
 
         Raises:
             ModuleError: The module is refused, or lacks a function by which the guest was called;
@@ -412,7 +411,7 @@ class Guest(Sealed, Unique, Closing):
     def compile_for_reload(
         self, source: str | os.PathLike[str] | BytesLike | CompiledModule
     ) -> CompiledModule:
-        """Return the module of a source. Raises ModuleError, and UsageError as `reload`."""
+        """Compile a module for `reload`. Raises ModuleError and UsageError."""
         if self._remake is None:
             raise UsageError(f"{self.name} is not the embedder's own: it cannot be reloaded")
         after = self._remake.compile(source)
@@ -537,7 +536,9 @@ class Guest(Sealed, Unique, Closing):
 
     def allocations(self) -> tuple[int, int, int, int] | None:
         """
-        Return allocations, bytes allocated, frees and bytes freed; None if they are not counted.
+        Return the numbers of allocations, bytes allocated, frees and bytes freed.
+
+        Returns None if the guest does not count them.
         """
         if "ark_get_alloc_stats" not in self.module.functions:
             return None
@@ -572,13 +573,13 @@ class Guest(Sealed, Unique, Closing):
 
     def memory(self) -> AbstractContextManager[memoryview]:
         """
-        Look at the guest's memory, without a copy, within a `with` block.
+        View the guest's memory, without a copy, within a `with` block.
 
-        The view is read-only, uint8, [size of the memory]; it shows what calls of the guest change
-        within the block, and not what the memory grows by. Behind the block it raises ValueError,
-        and UsageError is raised if a part of it is left, such as a slice or an array: copy what is
-        to stay. Meanwhile the guest is not closed: `close` raises GuestBusy. Raises GuestBusy while
-        a call is in progress, and GuestFailed for a guest that is closed.
+        The view is read-only, uint8, [size of the memory]; it shows changes that calls of the guest
+        make within the block, but not pages by which the memory grows. After the block the view
+        raises ValueError. Leaving the block raises UsageError if a slice or an array of the view
+        still exists: copy what you want to keep. Within the block `close` raises GuestBusy. Raises
+        GuestBusy while a call is in progress, and GuestFailed for a guest that is closed.
 
         Example:
             with guest.memory() as view:
@@ -621,27 +622,27 @@ class Guest(Sealed, Unique, Closing):
 
 
 def fail_restored(guest: Guest, error: BaseException) -> None:
-    """Fail a guest that has got a part of a state."""
+    """Fail a guest of which only a part of a state was restored."""
     failure = GuestError(f"{guest.name} was not restored: {error}")
     failure.__cause__ = error
     calls_of(guest).fail(failure)
 
 
 def startup_of(guest: Guest) -> StartupProgress:
-    """Return how far the start of a guest has come."""
+    """Return how far the startup of a guest has come: whether its initializers have run."""
     return _STARTUPS[guest._calls.is_initialized, guest._waits_for_start]  # noqa: SLF001
 
 
 def set_startup(guest: Guest, startup: StartupProgress) -> None:
-    """Let the start of a guest have come as far."""
+    """Set how far the startup of a guest has come, as `startup_of` returned it."""
     guest._calls.is_initialized, guest._waits_for_start = startup  # noqa: SLF001
 
 
 def load_state(guest: Guest, state: InstanceState) -> None:
     """
-    Let a guest go back to a state that its instance can have; the caller keeps the call guard.
+    Return a guest to a saved state that fits its instance; the caller holds the call guard.
 
-    Raises StateRefused; a guest that gets a part of its state only has failed.
+    Raises StateRefused; a guest that got only a part of its state has failed.
     """
     try:
         calls_of(guest).instance.load(state)
@@ -653,20 +654,20 @@ def load_state(guest: Guest, state: InstanceState) -> None:
 
 def renew(guest: Guest, after: CompiledModule, saved: Callable[[], InstanceState]) -> None:
     """
-    Let a guest be a new instance of a module of the same layout, in the first calls of a reload.
+    Replace a guest's instance by one of a rebuilt module with the same layout, on trial.
 
-    `saved` returns the state to go back to, whose memory and globals the caller sets. The caller
-    has ended the first calls of an earlier reload, and keeps the call guard. Raises the errors of a
-    new instance, and then the guest is as it was.
+    `saved` returns the state to return to if the module fails; its memory and globals are set by
+    the caller, who has ended the trial of an earlier reload and holds the call guard. Raises the
+    errors of a new instance, and then the guest is unchanged.
     """
     guest._renew(after, saved)  # noqa: SLF001
 
 
 def try_reload(guests: Sequence[Guest]) -> bool:
     """
-    Count a call of guests that are stepped together after a reload, or undo it.
+    Count one of the first calls after a reload of guests that are stepped together.
 
-    Returns False if one of them has failed: all go on with the module before.
+    If one of the guests has failed, all return to the previous module, and the result is False.
     """
     tried = [guest for guest in guests if guest._trial is not None]  # noqa: SLF001
     has_failed = any(guest.failure is not None for guest in tried)
@@ -676,24 +677,24 @@ def try_reload(guests: Sequence[Guest]) -> bool:
 
 
 def undo_reloads(guests: Sequence[Guest]) -> None:
-    """Let guests go on with the modules that they had before a reload, as far as they have it."""
+    """Return guests to the modules that they had before a reload, where they are still on trial."""
     for guest in guests:
         guest._undo_reload()  # noqa: SLF001
 
 
 def end_trials(guests: Iterable[Guest]) -> None:
-    """Free what guests had before a reload: they stay with the module that they have."""
+    """Keep the reloaded modules of guests, and free the previous ones."""
     for guest in guests:
         guest._end_trial()  # noqa: SLF001
 
 
 def is_on_trial(guest: Guest) -> bool:
-    """Return whether a guest is in its first calls after a reload."""
+    """Return whether a guest is in its first calls after a reload, which can still be undone."""
     return guest._trial is not None  # noqa: SLF001
 
 
 def trace_file_of(guest: Guest) -> Path | None:
-    """Return the file in which a guest is recorded, None if it is not."""
+    """Return the file in which the calls of a guest are recorded, or None."""
     return calls_of(guest).instance.trace_path
 
 
@@ -703,27 +704,29 @@ def calls_of(guest: Guest) -> CallLoop:
 
 
 def take_start(guest: Guest) -> bool:
-    """Return whether the deferred start of a guest has yet to run, and note that it runs now."""
+    """
+    Return whether a guest's deferred start function must still run, and note that it runs now.
+    """
     waits, guest._waits_for_start = guest._waits_for_start, False  # noqa: SLF001
     return waits
 
 
 def initializers(module: CompiledModule) -> list[str]:
-    """Return the functions that a new instance runs first, in order, such as `_initialize`."""
+    """Return the names of the functions that a new instance runs first, such as `_initialize`."""
     names = [name for name in INITIALIZERS if name in module.functions]
     return [*module.info.startup.functions, *names]
 
 
 def helpers(module: CompiledModule) -> frozenset[str]:
-    """Return the functions whose calls prepare a guest, or another call, and are no frames."""
+    """Return the names of functions that prepare a guest or another call, and are not frames."""
     return frozenset((*initializers(module), SEED_EXPORT, "ark_alloc", "ark_free"))
 
 
 def seeded_initializers(module: CompiledModule, function: str) -> list[str]:
     """
-    Return the functions that a new instance runs before `function`.
+    Return the names of the functions that a new instance runs before `function`.
 
-    They are the initializers and, before `ark_initialize`, SEED_EXPORT if the module has it.
+    These are the initializers and, before `ark_initialize`, SEED_EXPORT if the module has it.
     """
     names = initializers(module)
     if (start := deferred_start(module, function)) is not None:
@@ -735,12 +738,14 @@ def seeded_initializers(module: CompiledModule, function: str) -> list[str]:
 
 
 def is_start(module: CompiledModule, function: str) -> bool:
-    """Return whether `function` is itself a start of an instance, such as `_start`."""
+    """Return whether `function` itself starts an instance, as `_start` does."""
     return function in (COMMAND, module.info.startup.deferred)
 
 
 def deferred_start(module: CompiledModule, function: str) -> str | None:
-    """Return the function that starts an instance before the first call of `function`, or None."""
+    """
+    Return the function that must start an instance before the first call of `function`, or None.
+    """
     start = module.info.startup.deferred
     if function == SEED_EXPORT or function not in module.functions or is_start(module, function):
         return None

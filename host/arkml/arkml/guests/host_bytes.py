@@ -1,4 +1,4 @@
-"""The bytes that the guests of a host may have together."""
+"""The limit on the bytes that all guests of a host may use together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from arkml.errors import GuestMemoryFull, InstanceLimitExceeded
 
 class HostBytes:
     """
-    Shares of the guests of a host in `most` bytes, None for no limit.
+    Grants the guests of a host their parts of `most` bytes; None sets no limit.
 
     When a guest is loaded, it is given all the bytes that its wasm memory may grow to, for example
     256 MiB, because wasm grows without asking the host; it is given other bytes as it needs them.
@@ -25,12 +25,14 @@ class HostBytes:
         self._left: deque[int] = deque()  # guests that are freed, maybe by a finalizer
 
     def require_room(self, count: int, each: int) -> None:
-        """Raise InstanceLimitExceeded unless `count` guests more may have `each` bytes."""
+        """
+        Raise InstanceLimitExceeded unless `count` more guests of `each` bytes fit into the limit.
+        """
         with self._lock:
             self._require_room(count, each)
 
     def admit(self, guest: int, size: int) -> None:
-        """Give a new guest the bytes of its memory. Raises InstanceLimitExceeded."""
+        """Grant a new guest the bytes of its memory. Raises InstanceLimitExceeded."""
         if self.most is None:
             return
         with self._lock:
@@ -40,7 +42,7 @@ class HostBytes:
 
     def give(self, guest: int, size: int) -> None:
         """
-        Give a guest `size` bytes in all, more or fewer than before, and none to one that has left.
+        Set the total of bytes granted to a guest; one that has left gets none.
 
         Raises GuestMemoryFull.
         """
@@ -60,7 +62,9 @@ class HostBytes:
             self._given[guest] = size
 
     def leave(self, guest: int) -> None:
-        """Take back all bytes of a guest, now or later. Takes no lock: finalizers may call it."""
+        """
+        Take back all bytes of a guest, at once or later. Takes no lock: finalizers may call it.
+        """
         if self.most is not None:
             self._left.append(guest)
 

@@ -1,4 +1,4 @@
-"""One instance of a module, joined with the services that answer it."""
+"""One instance of a module, joined with the services that answer its imports."""
 
 from __future__ import annotations
 
@@ -69,18 +69,19 @@ from arkml.sessions.text import LEVELS, logger_name
 
 class SharedResources(NamedTuple):
     """
-    Parts that the guests of one thread share.
+    The resources that all guests of one thread share.
 
     Attributes:
-        columns: Memory in which their submits wait.
-        library: Opens their policies.
-        lockstep: Owns their calls.
-        call_guard: Lets one call at a time through.
-        gateway: Reaches the runs in which they may take part, None without a hive.
-        world: Their clocks and random numbers, None for the machine's.
-        unclosed: Warns once if they are dropped without `close`; None lets each warn by itself.
-        warned: Kinds of warnings that one of them has logged.
-        snapshots: Counts the bytes of their snapshots.
+        columns: Column memory, in which submitted rows wait.
+        library: Library that opens policies.
+        lockstep: Owner of the calls in progress.
+        call_guard: Guard that admits one call at a time.
+        gateway: Access to the runs in which the guests may take part, None without a hive.
+        world: Source of clocks and random numbers, None for the machine's.
+        unclosed: Warns once if the guests are dropped without `close`; None lets each guest warn by
+            itself.
+        warned: Kinds of warnings that one of the guests has logged.
+        snapshots: Counter of the bytes of snapshots.
 
     """
 
@@ -97,11 +98,11 @@ class SharedResources(NamedTuple):
 
 class StartupProgress(NamedTuple):
     """
-    How far the start of a guest has come.
+    How far the startup of a guest has come.
 
     Attributes:
-        is_initialized: Its initializers have run.
-        waits: The function that starts its language runs before its next call.
+        is_initialized: True if the initializers have run.
+        waits: True if the start function of its language must run before the next call.
 
     """
 
@@ -163,21 +164,24 @@ STATE_BYTES, RANDOM_BYTES = 2_048, 32_768
 
 
 class InstanceOwner(Protocol):
-    """What keeps the numbers of instances, and is kept alive by them."""
+    """The owner of instances, which numbers them; instances keep it alive."""
 
     def forget(self, key: int, usage: Usage) -> object:
-        """Forget an instance that was freed, by the key that it was given."""
+        """Forget an instance that was freed; `key` is the key that it was given."""
 
 
 class Instance(Unique):
     """
     A sandbox, the services that answer its imports, and the fiber that its calls run on.
 
-    `number` is unique among the guests of a host. `give` is called with the number of bytes that
-    the instance wants in all, and raises GuestMemoryFull; it is None without a limit. `owner` is
-    told, with `key`, when the instance is closed or dropped. `failure` is the error after which the
-    instance takes no more calls, or None. `trace` records or replays what enters the guest; most
-    have none.
+    Attributes:
+        number: A number that is unique among the guests of a host.
+        give: Called with the total bytes that the instance wants; raises GuestMemoryFull. None sets
+            no limit.
+        owner: Told, with `key`, when the instance is closed or dropped.
+        failure: The error after which the instance takes no more calls, or None.
+        trace: Records or replays what enters the guest, or None.
+
     """
 
     __slots__ = (  # a guest of a fleet of thousands is small
@@ -280,7 +284,7 @@ class Instance(Unique):
 
     @property
     def state(self) -> str:
-        """Closed, failed or ready."""
+        """The state of the instance: "closed", "failed" or "ready"."""
         return "closed" if self.is_closed else "failed" if self.failure else "ready"
 
     def entry(self, function: str) -> ExportedFunction:
@@ -290,7 +294,7 @@ class Instance(Unique):
         return entry
 
     def function(self, function: str) -> RawFunction:
-        """Return the same for a call of a fleet, which keeps it."""
+        """Return the raw exported function for calls of a fleet. Raises EntryPointMissing."""
         if (raw := self._sandbox.function(function)) is None:
             raise self._misses(function)
         return raw
@@ -303,12 +307,14 @@ class Instance(Unique):
 
     @property
     def news(self) -> GuestNews:
-        """What the shim has noted for the host."""
+        """What the shim has noted for the host: refused imports and values that are not finite."""
         return GuestNews(self._sandbox, self._handlers)
 
     @property
     def is_tight(self) -> bool:
-        """True if other bytes of the guest keep its memory from growing to its own limit."""
+        """
+        True if the guest's other bytes keep its memory from growing to the memory's own limit.
+        """
         return self.place in self.lockstep.tight
 
     @property
@@ -330,13 +336,13 @@ class Instance(Unique):
         return self._final_usage or usage  # another thread may have closed it meanwhile
 
     def require_bytes(self, size: int) -> None:
-        """Raise GuestMemoryFull if `size` bytes more are over the limit on all of its bytes."""
+        """Raise GuestMemoryFull if `size` more bytes would exceed the limit on all of its bytes."""
         memory = self._sandbox.pages * PAGE
         with self.services.request_lock:
             self._require(memory, size + self._other_bytes())
 
     def require_snapshot(self, size: int) -> None:
-        """Raise GuestMemoryFull if one more snapshot, of `size` bytes, is over the limit."""
+        """Raise GuestMemoryFull if one more snapshot, of `size` bytes, would exceed the limit."""
         if self._seen_bytes and self._give is None:
             most = self.most_memory + self._seen_bytes + self._unseen_bytes() + size
             if most <= self.limits.guest_bytes:  # however much the memory grows
@@ -358,11 +364,11 @@ class Instance(Unique):
 
     def admits(self, size: int) -> bool:
         """
-        Return whether the guest may have a result of `size` bytes, and charge its host for them.
+        Return whether a result of `size` bytes fits into the limits, and reserve these bytes.
 
-        Called on any thread, with the lock of the requests. It uses the numbers that the guest's
-        own thread saw last, for example when the request began, because no other thread may look
-        at a memory in use.
+        Called on any thread, with the lock of the requests. It uses the sizes that the guest's own
+        thread saw last, for example when the request began, because no other thread may look at a
+        memory in use.
         """
         if self.is_closed:
             return False
@@ -378,7 +384,7 @@ class Instance(Unique):
         return True
 
     def let_grow(self) -> None:
-        """Let the memory grow by the bytes that the guest's other kinds of bytes leave it."""
+        """Let wasm memory grow by the bytes that the guest's other data leave free."""
         with self.services.request_lock:
             self._limit_memory(self._other_bytes())
 
@@ -418,7 +424,7 @@ class Instance(Unique):
         }
 
     def use(self, offer: PolicyOffer) -> None:
-        """Have the policies of an offer answer, between two calls; see `Services.use`."""
+        """Switch to the policies of an offer, between two calls; see `Services.use`."""
         self.services.use(offer, is_of_guest=self.library.takes_snapshots)
         self.columns.version += 1  # plans of a fleet name the policies
 
@@ -430,7 +436,9 @@ class Instance(Unique):
             self.free()
 
     def free(self) -> None:
-        """Free the instance as `close` does, within `held_back` and with the call guard kept."""
+        """
+        Free the instance as `close` does; the caller holds the call guard and holds back Ctrl-C.
+        """
         if not self._is_freed:  # by another thread meanwhile
             self.require_unlent()
             self._release()
@@ -451,12 +459,12 @@ class Instance(Unique):
         self._sandbox.close_files()
 
     def printed_panic(self) -> str | None:
-        """Return the text of a panic that this call has written to standard error, or None."""
+        """Return the text of a panic that this call wrote to standard error, or None."""
         wasi = self._waiting.wasi
         return None if wasi is None else wasi.printed_panic()
 
     def forget_printed(self) -> None:
-        """Forget the guest's output to standard error, before its next call."""
+        """Forget what the guest wrote to standard error, before its next call."""
         if self._waiting.wasi is not None:
             self._waiting.wasi.forget_printed()
 
@@ -510,7 +518,7 @@ class Instance(Unique):
         self._is_freed = True
 
     def require_savable(self) -> None:
-        """Raise StateRefused, GuestFailed or GuestBusy unless the state can be copied."""
+        """Raise StateRefused, GuestFailed or GuestBusy if the state cannot be copied now."""
         self.require_whole()
         if obstacle := self.module.state.obstacle:
             raise StateRefused(f"{self.name} cannot be saved: {obstacle}")
@@ -519,8 +527,8 @@ class Instance(Unique):
         """
         Return a copy of the state between two calls.
 
-        It must have room in the guest's bytes, unless it is a copy of the host's own. Raises
-        StateRefused for what cannot be copied, and GuestMemoryFull.
+        The copy must fit into the guest's limit on bytes, unless `is_charged` is False. Raises
+        StateRefused for a state that cannot be copied, and GuestMemoryFull.
         """
         self.require_savable()
         services = self.services.save()
@@ -546,11 +554,11 @@ class Instance(Unique):
         self, size: int, tables: SavedTables, services: SavedServices | None
     ) -> None:
         """
-        Raise StateRefused for a state that the instance cannot have, as far as can be told.
+        Raise StateRefused for a state that does not fit the instance, as far as can be known.
 
-        `size` is that of its memory in bytes, and `services` is None for those that the instance
-        has. Raises GuestFailed for an instance that has failed, and GuestBusy for one in a call, or
-        whose memory is looked at.
+        `size` is the size of the saved memory in bytes; `services` of None stands for the present
+        ones. Raises GuestFailed for an instance that has failed, and GuestBusy for one that is in a
+        call or whose memory is viewed.
         """
         self.require_whole()
         self.require_unlent()
@@ -566,7 +574,7 @@ class Instance(Unique):
 
     def begin_load(self, size: int, tables: SavedTables, services: SavedServices) -> None:
         """
-        Make room for a state for which `require_loadable` raises nothing.
+        Make room for a state that `require_loadable` has accepted.
 
         Raises StateRefused if the instance runs into a limit; it then has a part of the state.
         """
@@ -581,7 +589,7 @@ class Instance(Unique):
 
     def load(self, state: InstanceState) -> None:
         """
-        Have a state for which `require_loadable` raises nothing.
+        Load a state that `require_loadable` has accepted.
 
         Raises StateRefused if the instance runs into a limit; it then has a part of the state.
         """
@@ -595,14 +603,14 @@ class Instance(Unique):
         self.end_load(state.rows, state.compiler)
 
     def end_load(self, rows: Mapping[int, SavedRows], compiler: CompilerState) -> None:
-        """Have what else a state has, after what is in wasm. Raises StateRefused."""
+        """Load the rest of a state, after its memory, globals and tables. Raises StateRefused."""
         self.forget_call()
         self.load_rows(rows)
         self.load_compiler(compiler)
         self.note_load()
 
     def load_rows(self, rows: Mapping[int, SavedRows]) -> None:
-        """Have these rows wait for a submit, and no others. Raises StateRefused."""
+        """Replace the rows that wait for a submit by saved ones. Raises StateRefused."""
         try:
             for index, region in self.regions.items():
                 region.load(rows.get(index))
@@ -610,12 +618,12 @@ class Instance(Unique):
             raise StateRefused(f"{self.name}: {error}") from error
 
     def load_compiler(self, compiler: CompilerState) -> None:
-        """Go back to these random numbers and timers of `CompilerImports`."""
+        """Restore saved random numbers and timers of `CompilerImports`."""
         if compiler != NO_COMPILER or self._compiler is not None:
             self._compiler_imports().load(*compiler)
 
     def note_load(self) -> None:
-        """Tell the trace, if there is one, that the instance has another state."""
+        """Note in the trace, if there is one, that another state was loaded."""
         if self._trace is not None:
             self._trace.restored()
 
@@ -626,7 +634,7 @@ class Instance(Unique):
 
     @property
     def is_traced(self) -> bool:
-        """True if what enters the guest is recorded, or comes from a record."""
+        """True if the inputs of the guest are recorded, or come from a record."""
         return self._trace is not None
 
     @property
@@ -635,12 +643,16 @@ class Instance(Unique):
         return None if self._trace is None else self._trace.path
 
     def replaced(self) -> None:
-        """Note that one of another module takes the place of this instance, which is to close."""
+        """
+        Note in the trace that an instance of another module replaces this one, which will close.
+        """
         if self._trace is not None:
             self._trace.replaced()
 
     def copied(self) -> WasmState | None:
-        """Return a copy of what is in wasm for a trace, None if instances cannot be copied."""
+        """
+        Return a copy of memory, globals and tables for a trace; None if they cannot be copied.
+        """
         if self.module.state.obstacle:
             return None
         try:
@@ -649,40 +661,40 @@ class Instance(Unique):
             return None
 
     def go_back(self, wasm: WasmState) -> None:
-        """Have this state in wasm between two calls; the rest is the caller's."""
+        """Restore memory, globals and tables between two calls; the caller restores the rest."""
         self._sandbox.go_back(wasm)
         self.fiber.call_guard.lost += 1  # addresses that a fleet knows may be others now
         self.forget_call()
 
     def forget_call(self) -> None:
-        """Forget the results of the previous call, and what was refused in it."""
+        """Forget the results of the previous call, and the imports that were refused in it."""
         self.services.begin_call()
         self.news.forget_call()
 
     @property
     def sandbox(self) -> Sandbox:
-        """The instance in wasm, for what reads those of many guests at once."""
+        """The sandbox of the instance, for readers of many guests at once."""
         return self._sandbox
 
     @property
     def memory_place(self) -> Place:
-        """Where the memory lies, and its bytes, none once it is freed."""
+        """Address and size of the memory in the host's address space; no bytes once it is freed."""
         return self._sandbox.memory_place
 
     def suspended_memory(self) -> GuestMemory:
-        """Return the memory while the guest is suspended in a call, of the size that it has."""
+        """Return the memory, in its present size, while the guest is suspended in a call."""
         return self._sandbox.memory
 
     def hear_all(self) -> None:
-        """Have the host answer lines of the log of every level."""
+        """Forward the guest's log lines of every level to the host."""
         self.lockstep.log_levels.remove(self.place)
         self.words[(self.control + at.LOGGED) >> 2] = 0
 
     def become(self, module: CompiledModule, state: WasmState | None = None) -> None:
         """
-        Go on with another module of the same layout, with the call guard kept.
+        Continue with another module of the same layout; the caller holds the call guard.
 
-        Its memory is that of `state`, by default a copy of the present one.
+        The memory is that of `state`, by default a copy of the present memory.
         """
         wasm = self._sandbox.copied() if state is None else state
         self.renew(module, lambda: wasm)
@@ -690,10 +702,11 @@ class Instance(Unique):
 
     def renew(self, module: CompiledModule, state: Callable[[], WasmState]) -> None:
         """
-        Be a new instance of another module of the same layout, with the call guard kept.
+        Make a new instance of another module with the same layout; the caller holds the call guard.
 
-        Handles and sessions stay. Raises the errors of a new instance, and then the module stays,
-        with what `state` returns. An instance of which neither module can be made is freed.
+        Handles and sessions stay. Raises the errors of a new instance: then the old module stays,
+        with the state that `state` returns. If neither module can be instantiated, this instance is
+        freed.
         """
         self.require_whole()
         self.require_unlent()
@@ -710,13 +723,13 @@ class Instance(Unique):
         self.fiber.call_guard.lost += 1  # calls of a fleet that are kept for the next frame
 
     def keep(self, snapshot: object, state: InstanceState) -> None:
-        """Count the bytes of a state of the guest for as long as the snapshot with it lives."""
+        """Charge the guest for the bytes of a saved state for as long as its snapshot lives."""
         models = ((self.number, state.services.models),)
         share = Share((self.number,), (self.place,), (state.nbytes,), models)
         self._snapshots.keep(snapshot, share)
 
     def require_whole(self) -> None:
-        """Raise GuestFailed, or GuestBusy for a guest that is suspended in a call."""
+        """Raise GuestFailed for a guest that failed, and GuestBusy for one suspended in a call."""
         if (refusal := self.refusal()) is not None:
             raise refusal
         if self.fiber.is_parked:
@@ -724,7 +737,7 @@ class Instance(Unique):
 
     @contextmanager
     def memory(self) -> Iterator[GuestMemory]:
-        """Keep calls out, and the guest from being closed, while its memory is read or written."""
+        """Yield the memory for reading and writing; meanwhile no call or `close` is admitted."""
         with self.fiber.call_guard.kept(self.name):
             if self.is_closed and (refusal := self.refusal()):
                 raise refusal
@@ -734,7 +747,7 @@ class Instance(Unique):
 
     @contextmanager
     def view(self) -> Iterator[memoryview]:
-        """Let the memory be looked at, read-only; the instance is not freed meanwhile."""
+        """Yield a read-only view of the memory; meanwhile the instance is not freed."""
         with self.memory() as memory:
             whole: Any = memory.whole()
             self._lent += (weakref.ref(whole),)
@@ -753,7 +766,7 @@ class Instance(Unique):
             )
 
     def exported(self, name: str) -> tuple[Address, Any]:
-        """Return the context of the Store and an export, a wasmtime_extern_t, as C takes them."""
+        """Return the context of the Store and an export (wasmtime_extern_t) for functions in C."""
         return self._sandbox.context, self._sandbox.exported(name)
 
     def _count(self) -> Statistics:
@@ -818,15 +831,19 @@ class Instance(Unique):
         return region
 
     def offer(self, data: bytes) -> None:
-        """Keep the bytes of a vector result. Raises GuestMemoryFull."""
+        """
+        Keep bytes that a call returned as a vector, until the guest takes them.
+
+        Raises GuestMemoryFull.
+        """
         self.services.vectors.keep_pending(data)
 
     def admits_line(self, text: str) -> int:
-        """Take the allowance for a line of the guest's log; see `GuestLog.admits`."""
+        """Return how many log lines a text counts as, 0 if it is dropped; see `GuestLog.admits`."""
         return self.services.log.admits(text)
 
     def warn_once(self, kind: str, text: str) -> None:
-        """Log `text` as a warning, once for each `kind` among the guests that share parts."""
+        """Log `text` as a warning, once for each `kind` among the guests that share resources."""
         if kind not in self.warned:
             self.warned.add(kind)
             self.services.log.say(logging.WARNING, text)

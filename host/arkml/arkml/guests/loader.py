@@ -1,4 +1,4 @@
-"""Loader of guests: the engine and the models that they share, and the list of live guests."""
+"""The loader of a host's guests: it owns the engine, the models and the list of live guests."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ class Gateways(Protocol):
 
 
 class GuestTrace(TracePoints, Protocol):
-    """Records or replays one guest."""
+    """The recorder or the replay of one guest."""
 
     def loop(self, instance: Instance) -> CallLoop:
-        """Return the loop that serves the guest's calls."""
+        """Return the loop that serves the guest's calls while they are recorded or replayed."""
 
 
 class TraceSource(Protocol):
-    """Makes the recorders of a host's guests."""
+    """The maker of recorders for the guests of a host."""
 
     def require_choice(self, instances: int) -> None:
-        """Raise UsageError if so many guests are not recorded without a choice."""
+        """Raise UsageError if this many guests may be recorded only after a choice among them."""
 
     def recorder(
         self, module: CompiledModule, name: str, index: int | None
@@ -89,8 +89,8 @@ class GuestLoader:
     Makes the guests of one host, which keep it alive.
 
     `override` answers every guest in place of the models that it loads; a file that cannot act
-    raises ModelRejected. Before it, `choices` answer the sessions that their keys mean; see
-    `PolicyChoices`. `seed` and `deterministic` determine the noise of stochastic policies. Up
+    raises ModelRejected. `choices` has policies for single sessions, which come before `override`;
+    see `PolicyChoices`. `seed` and `deterministic` determine the noise of stochastic policies. Up
     to `threads` threads run the guests of a fleet, and its policies. `backend` runs the models.
     `recorders` record what enters guests. A loader that is dropped without `close` gives a
     ResourceWarning.
@@ -149,14 +149,14 @@ class GuestLoader:
 
     @property
     def account(self) -> Usage:
-        """Time and memory that the guests are charged for; only the time of closed guests."""
+        """Time and memory charged to all guests; of closed guests only the time."""
         live = [instance for each in list(self._instances.values()) if (instance := each())]
         usage = sum((instance.usage for instance in live), Usage())
         self._add_past()
         return usage + self._past
 
     def library(self, guest_name: str = "") -> PolicyLibrary:
-        """Return a new library of policies, for the guests of one thread, all of one name."""
+        """Return a new library of policies for guests of one thread, which have this name."""
         policies = self.policies
         with policies.lock:
             library = PolicyLibrary(
@@ -188,8 +188,8 @@ class GuestLoader:
         Return the resources that `instances` guests of one thread share.
 
         With several instances, each queue begins with room for `reserved_rows` rows. Raises
-        InstanceLimitExceeded if the machine has no room for them, and UsageError for a large number
-        that is to be traced without a choice.
+        InstanceLimitExceeded if the machine has no room for the guests, and UsageError if many are
+        to be traced without a choice.
         """
         if instances > 1:
             self._require_room_for(instances)
@@ -220,7 +220,7 @@ class GuestLoader:
         library: PolicyLibrary | None = None,
     ) -> SharedResources:
         """
-        Return shared resources for guests of a module, which may take part in the host's runs.
+        Return shared resources for guests that may take part in the host's runs.
 
         `name` is the guests' or, for a fleet, the fleet's.
         """
@@ -242,11 +242,11 @@ class GuestLoader:
         is_traced: bool = True,
     ) -> CallLoop:
         """
-        Make a guest, not initialized.
+        Make a guest whose initializers have not run.
 
-        `number` is that of a guest with another library that this one is a copy of: both have the
-        same noise. `trace` replays the guest. `index` is its index among guests that are recorded
-        in a file each; without `is_traced` this one is not.
+        `number` is the number of the guest that this one copies, so that both have the same noise.
+        `trace` replays the guest. `index` is its index among guests that are recorded in a file
+        each; if `is_traced` is False, this guest is not recorded.
         """
         if trace is None and is_traced:
             trace = self._recorder(module, name, index)
@@ -262,7 +262,7 @@ class GuestLoader:
         compiled: Compiled | None = None,
     ) -> Fleet:
         """
-        Make guests of one module that are stepped together, not initialized.
+        Make guests of one module that are stepped together, without running their initializers.
 
         They share the parts of `shared`, by default parts from `trained`. `compiled` returns the
         modules with which they may be reloaded.
@@ -384,7 +384,7 @@ class GuestLoader:
             del maker  # the frame itself lives on in a traceback
 
     def forget(self, key: int, usage: Usage) -> None:
-        """Forget an instance that was freed. Instances keep the loader alive until then."""
+        """Forget an instance that was freed; until then the instance keeps the loader alive."""
         self._bytes.leave(key)
         if self._instances.pop(key, None) is not None:  # else one that was freed in two attempts
             self._left.append(usage)  # without a lock: a finalizer may be here

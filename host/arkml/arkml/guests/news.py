@@ -1,4 +1,4 @@
-"""Notes on the calls of a guest: refused imports, and values that are not finite."""
+"""Notes on the calls of a guest: refused imports, and numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from arkml.runtime.shim.control_block import RefusalReason
 
 
 class GuestNews:
-    """
-    The notes of one guest, for the moment in which they are looked at.
-    """
+    """Reader of the notes that the shim of one guest has made; make it anew for each use."""
 
     __slots__ = ("_handlers", "_sandbox", "_word", "_words")
 
@@ -25,7 +23,7 @@ class GuestNews:
         self._handlers = handlers
 
     def tell(self) -> None:
-        """Log the news that the shim has noted since the last call, once for each kind."""
+        """Log the notes that the shim has made since the last call, once for each kind."""
         news, self._words[self._word] = self._words[self._word], 0
         tell = self._handlers.owner.warn_once
         if news & at.NON_FINITE:
@@ -36,16 +34,18 @@ class GuestNews:
             tell(f"{reason.name} {kind}", self._sandbox.refusals.sentence(reason))
 
     def note(self, error: AbiError) -> None:
-        """Note `error`, with which a submit is refused, and count it if a limit was reached."""
+        """Note the error by which a submit is refused, and count it if a limit was reached."""
         self._handlers.count(error)
         self._sandbox.refusals.note(error)
 
     def counts(self) -> Counter[str]:
-        """Count the refused pushes and submits by the sentences that explain them."""
+        """
+        Return how often each push or submit was refused, by a sentence that explains the refusal.
+        """
         return self._sandbox.refusal_counts()
 
     def explain(self, error: GuestError) -> GuestError:
-        """Return the error of a call, with the last import that was refused in the call."""
+        """Return the error of a call with the last import that was refused in the call added."""
         refusal = self._handlers.refusal
         if number := self._words[self._word] & ~at.NON_FINITE:
             refusal = self._sandbox.refusals.sentence(RefusalReason(number))
@@ -54,5 +54,5 @@ class GuestNews:
         return error
 
     def forget_call(self) -> None:
-        """Forget the imports that were refused in the call before."""
+        """Forget the imports that were refused in the previous call."""
         self._handlers.refusal = ""

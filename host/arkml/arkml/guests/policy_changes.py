@@ -1,4 +1,4 @@
-"""The policy of a host's guests, and the changes of it while they run."""
+"""Changes of the policy that answers a host's guests while they run."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class PolicyChanges:
     The policy that answers the guests of a host, or None, and its changes.
 
     A change is read, vetted and loaded on a thread, one after another. It is made for all guests or
-    for none: each form of the policy that a guest needs is ready before one of them gets it. The
-    guests of a library get it together, before their next call, which waits for nothing.
+    for none: each compiled form of the policy that a guest needs is ready before any guest gets it.
+    The guests that share a policy library change together, before their next call, which does not
+    wait.
 
     `lock` guards `override` and the demands of all libraries; no file is read and no model loaded
     while it is held.
@@ -57,7 +58,9 @@ class PolicyChanges:
         self._is_closed = False
 
     def follow(self, library: PolicyLibrary, call_guard: CallGuard | None = None) -> None:
-        """Change the policy of a library, between the calls that a guard lets through."""
+        """
+        Register a library, so that its policy changes between the calls that `call_guard` admits.
+        """
         with self.lock:
             if call_guard is None or library in self._libraries:
                 self._libraries[library] = call_guard
@@ -66,11 +69,11 @@ class PolicyChanges:
         self, source: PolicySource, library: PolicyLibrary | None = None, *, is_watched: bool
     ) -> Future[None]:
         """
-        Have a policy answer the guests of a library from their next call on.
+        Let a policy answer the guests of a library from their next call on.
 
-        Without a library it answers all guests but those whose library has a policy of its own.
+        Without a library it answers all guests except those whose library has a policy of its own.
         With `is_watched` its file is loaded again after each change, until the next call of `use`.
-        Raises UsageError for a policy that is not a file, and once this is closed.
+        Raises UsageError for a policy that is not a file, and once this object is closed.
         """
         if is_watched and source.path is None:
             raise UsageError(f"watch=True is for a policy file: the policy is {source.name}")
@@ -86,7 +89,7 @@ class PolicyChanges:
         return future
 
     def close(self) -> None:
-        """End the thread and the watches. What is loading is dropped, what waits is cancelled."""
+        """End the thread and the watches; loads in progress are dropped, waiting ones canceled."""
         with self.lock:
             self._is_closed = True
             for ended in self._watches.values():

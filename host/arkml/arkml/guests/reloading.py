@@ -1,4 +1,4 @@
-"""A rebuilt module that takes over from the one before, and what it takes along."""
+"""Reloading: a rebuilt module replaces a guest's module and takes over its state."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ _TYPES = {_SAVE: FunctionType((), ("i32",)), RESTORE_EXPORT: FunctionType(("i32"
 
 class Reloaded(Enum):
     """
-    How the state of a guest came along in a reload.
+    How the state of a guest was carried over to a reloaded module.
 
     Attributes:
-        HANDED_OVER: The guest's own `ark_state_persist` gave it, and `ark_state_restore` took it.
+        HANDED_OVER: The guest's own `ark_state_persist` saved it, and `ark_state_restore` loaded
+            it.
         KEPT: Memory, globals, handles and sessions stayed as they were; only code has changed.
-        ANEW: Nothing: the new module begins as a new guest does.
+        ANEW: Not at all: the module begins as a new guest does.
 
     """
 
@@ -47,10 +48,10 @@ Compiled: TypeAlias = Callable[[Any], CompiledModule]
 
 class Remake(NamedTuple):
     """
-    How another module takes the place of a guest.
+    Functions that replace the module of a guest.
 
-    `compile` returns a module from a source, `make` the calls of a new instance of it, with the
-    label of the guest.
+    `compile` returns a module from a source; `make` returns the call loop of a new instance of it,
+    under the name of the guest.
     """
 
     compile: Compiled
@@ -59,9 +60,10 @@ class Remake(NamedTuple):
 
 class ReloadTrial:
     """
-    The first calls of a guest after a reload: `undo` goes back, `keep` frees what was before.
+    The first calls of a guest after a reload, in which the reload can still be undone.
 
-    `undo` returns False if the module before has to begin anew.
+    `undo` returns to the previous module, or returns False if that has to begin anew. `keep` frees
+    the previous module.
     """
 
     __slots__ = ("keep", "left", "undo")
@@ -73,7 +75,7 @@ class ReloadTrial:
 
 
 def way_of(before: CompiledModule, after: CompiledModule) -> Reloaded:
-    """Return how the state of a guest comes along, unless that turns out to be impossible."""
+    """Return how the state of a guest will be carried over, unless that proves to be impossible."""
     if _hands_over(before) and _hands_over(after):
         return Reloaded.HANDED_OVER
     return Reloaded.KEPT if have_one_layout(before, after) else Reloaded.ANEW
@@ -83,7 +85,7 @@ def require_called(before: CompiledModule, after: CompiledModule, names: Iterabl
     """
     Raise EntryPointMissing if a module lacks functions by which a guest was called before.
 
-    It may lack those that give and take the state.
+    The functions that save and restore the state may be missing.
     """
     for name in names:
         kind, found = before.functions.get(name), after.functions.get(name)
@@ -98,9 +100,10 @@ def require_called(before: CompiledModule, after: CompiledModule, names: Iterabl
 
 def have_one_layout(before: CompiledModule, after: CompiledModule) -> bool:
     """
-    Return whether two modules differ in their code at most, so that memory stays valid.
+    Return whether two modules differ at most in their code, so that memory stays valid.
 
-    Tables that the code before may have changed can only go on in a module whose code may, too.
+    Tables that the old code may have changed can only be kept by a module whose code may change
+    them, too.
     """
     if before.state.tables not in ((), after.state.tables):
         return False
