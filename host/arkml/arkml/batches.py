@@ -1,4 +1,4 @@
-"""The rows of a submit, as views of column memory."""
+"""The rows of a submit: one row for each agent that needs an action, as views of column memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ id, did not end its episode, and was in a submit that is followed (`Region.follo
 
 
 def row_offset(field: str) -> int:
-    """Return the offset of a field of ROW, in bytes."""
+    """Return the offset of a field within a record of the dtype ROW, in bytes."""
     fields = ROW.fields
     assert fields is not None
     return int(fields[field][1])
@@ -90,7 +90,9 @@ def chunks(count: int, size: int) -> Iterator[slice]:
 
 
 class Metadata:
-    """One item of metadata of a pushed row: the row's index in its batch, name and value."""
+    """
+    One item of metadata of a pushed row: the index of the row in its batch, a name and a value.
+    """
 
     __slots__ = ("name", "row", "value")
 
@@ -102,7 +104,7 @@ class Metadata:
 
 class MetadataLog(Sequence[Metadata]):
     """
-    The metadata of the rows of one submit, in push order, as columns of m items.
+    The metadata of the rows of one submit, in push order, as arrays of m items.
 
     The arrays must not be changed. It is also a sequence of `Metadata` objects, made on access. The
     items ("success", 1) of row 0 and of row 3, for example, have rows [0, 3], names ("success",),
@@ -132,7 +134,7 @@ class MetadataLog(Sequence[Metadata]):
 
     @staticmethod
     def of(items: Iterable[Metadata]) -> MetadataLog:
-        """Return a log of these items."""
+        """Return a log that holds the given items."""
         known: dict[str, int] = {}
         listed = [(item.row, known.setdefault(item.name, len(known)), item.value) for item in items]
         rows, codes, values = zip(*listed, strict=True) if listed else ((), (), ())

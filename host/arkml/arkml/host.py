@@ -91,15 +91,15 @@ class Host(Sealed, Unique, Closing):
         stub_missing: True links unknown `ark-*` functions to stubs instead of refusing the module.
         hive: The permission to train. None lets no guest train.
         imports: Functions of the game that guests may import, by module and name, or objects whose
-            public methods are such functions, by module: `{"env": Physics()}`; or the place of
-            such a mapping, "mygame:functions". They are called with the numbers that the guest
-            passes (int for i32, signed, and i64, float for f32 and f64), and return a number, None,
-            or a tuple of several results, as the import declares. A parameter annotated with
+            public methods are such functions, by module: `{"env": Physics()}`; or the name of such
+            a mapping in a module, "mygame:functions". They are called with the numbers that the
+            guest passes (int for i32, signed, and i64, float for f32 and f64), and return a number,
+            None, or a tuple of several results, as the import declares. A parameter annotated with
             `arkml.Memory` or `arkml.CallingGuest` gets the guest's memory or the guest. Their time
             is charged to the guest, which ends with `GameFunctionFailed` if one raises.
-            `arkml.game_function` declares one that answers many guests at once.
-        trace: Records what enters guests, for `arkml.Replay`: the path of a file, or
-            `arkml.Trace`. None records nothing.
+            `arkml.game_function` declares a function that answers many guests at once.
+        trace: Records what enters guests, for `arkml.Replay`: the path of a file, or `arkml.Trace`.
+            None records nothing.
         threads: The most threads that run the guests of a fleet or an environment at the same time,
             1 to 256, or "auto" for the processors that the process may use. Results do not depend
             on it. Fewer are used where that is faster.
@@ -301,7 +301,7 @@ class Host(Sealed, Unique, Closing):
         name: str | None = None,
     ) -> Guest:
         """
-        Make a guest that goes on from a saved state, of this process or of another.
+        Make a guest that continues from a saved state, of this process or of another.
 
         Args:
             state: A snapshot, or the path or the bytes of a file that `GuestSnapshot.save` wrote.
@@ -309,7 +309,7 @@ class Host(Sealed, Unique, Closing):
             name: Name of the guest in messages; None takes the name of the module.
 
         Returns:
-            The guest. Its initializers have not run: they had before it was saved.
+            The guest. Its initializers are not run again: they ran before the state was saved.
 
         Raises:
             StateRefused: The file is damaged or of a later release, or the state is of another
@@ -345,24 +345,25 @@ class Host(Sealed, Unique, Closing):
 
         The policy is read, vetted and loaded on a thread, and no call waits for it. Once the future
         is done, calls that begin are answered by it; the guests of a fleet or an environment change
-        together. If the policy is refused, or does not fit an open session of one guest, all keep
-        the policy before. Noise goes on with the steps of each agent, and recurrent states stay
-        where old and new ones have the same shapes; else they begin as zeros. Fleets that have a
-        policy of their own by `Fleet.use` keep it.
+        together. If the policy is refused, or does not fit an open session of one guest, all guests
+        keep the previous policy. Noise goes on with the steps of each agent, and recurrent states
+        stay where old and new ones have the same shapes; else they begin as zeros. Fleets that have
+        a policy of their own by `Fleet.use` keep it.
 
         Args:
             policy: A path, bytes, a `Policy` or a function, as `Host` takes it. None lets each
                 guest use its own snapshots.
             outputs: The names of the outputs of a policy file that hold its actions.
             watch: True loads the file again whenever it has changed, until the next call of `use`.
-                A file that is refused is told in the log, once, and the policy before stays.
+                The refusal of a file is logged once, and the previous policy stays.
 
         Returns:
             A future of `concurrent.futures`, which is done when the policy is in use. Its `result`
             waits, and raises ModelRejected for a file that cannot act, InvalidArguments for a
             policy that does not fit an open session, Unavailable where loading took too long on a
             busy machine, UsageError for a file that cannot be read or a host that was closed
-            meanwhile, and CancelledError if that was before the load began. Failures are logged,
+            meanwhile, and CancelledError if the host was closed before the load began. Failures are
+                logged,
             too. In a coroutine await `asyncio.wrap_future(future)`.
 
         Raises:
@@ -441,7 +442,7 @@ def _require_name(name: str | None) -> None:
 
 def own_source(source: Source, what: str = "module") -> str | os.PathLike[str] | bytes:
     """
-    Return a path, or a copy of bytes that can change.
+    Return a path unchanged, and bytes that can change as a copy.
 
     Raises UsageError for a value of another type.
     """
@@ -457,7 +458,7 @@ def own_source(source: Source, what: str = "module") -> str | os.PathLike[str] |
 
 def read_source(source: Source, name: str | None = None) -> tuple[bytes, str]:
     """
-    Return the bytes of a module and its name, by default the file's.
+    Return the bytes of a module and its name, which is by default the name of its file.
 
     Raises ModuleError and UsageError.
     """

@@ -114,12 +114,13 @@ class Limits:
     @classmethod
     def game(cls, fps: float = 60) -> Self:
         """
-        Return limits for mods, guests of strangers in the frames of a game: few of everything.
+        Return strict limits for mods: guests by strangers that run in the frames of a game.
 
-        At 60 frames a second a guest may run for 4 ms a frame, a quarter of it, and wait for two
-        frames; at another rate for as large a part. It has 16 MiB of wasm memory, 32 MiB in all,
-        and 10 lines of log a second. Its initializers have a second, so that it loads its model
-        there and not in a frame. A guest that spins is ended at the end of its turn, within 20 ms.
+        At 60 frames a second a guest may run for 4 ms a frame, a quarter of the frame, and may wait
+        for two frames; other rates give the same fractions. It has 16 MiB of wasm memory, 32 MiB in
+        all, and 10 lines of log a second. Its initializers have a second, so that it can load its
+        model there and not in a frame. A guest that spins is ended at the end of its turn, within
+        20 ms.
 
         `dataclasses.replace` changes some of them. Raises UsageError for a rate that is not above
         0.
@@ -180,7 +181,7 @@ class Limits:
 
 
 class DefaultBudget(Enum):
-    """Type of `RUN_SECONDS`."""
+    """The type of the constant `RUN_SECONDS`, which stands for the default budget of a call."""
 
     RUN_SECONDS = "Limits.run_seconds"
 
@@ -236,10 +237,10 @@ def real_number(value: object) -> float | None:
 
 def number_of_guests(value: SupportsIndex, sentence: str) -> int:
     """
-    Return a number of guests as a Python int, so that no sum or product wraps around.
+    Return a number of guests as a Python int, so that no sum or product of it overflows.
 
-    Raises UsageError for anything but a whole number from 1; `sentence` has the value at its {},
-    for example "a fleet of {} guests".
+    Raises UsageError for anything but a whole number from 1; `sentence` is the message, with {}
+    where the value goes, for example "a fleet of {} guests".
     """
     count = whole_number(value)
     if count is None or count < 1:
@@ -255,7 +256,11 @@ def require_whole(
     least: int = 1,
     error: type[ArkmlError] = UsageError,
 ) -> int:
-    """Return a whole number from `least`, to `most` if given. Raises `error` for anything else."""
+    """
+    Return a whole number that is at least `least` and at most `most`, if that is given.
+
+    Raises `error` for anything else; `name` is the name of the value in the message.
+    """
     number = whole_number(value)
     if number is None or number < least or (most is not None and number > most):
         end = "" if most is None else f" to {most}"
@@ -264,12 +269,12 @@ def require_whole(
 
 
 def keep_whole(record: Any, name: str, most: int | None = None) -> None:
-    """Keep a field of a frozen dataclass as the int that `require_whole` returns."""
+    """Check a field of a frozen dataclass with `require_whole`, and store it as a Python int."""
     object.__setattr__(record, name, require_whole(name, getattr(record, name), most))
 
 
 def require_seed(value: SupportsIndex) -> int:
-    """Return a seed, any whole number. Raises UsageError for anything else."""
+    """Return a seed as an int: any whole number. Raises UsageError for anything else."""
     seed = whole_number(value)
     if seed is None:
         raise UsageError(f"seed is {cut_repr(value)}: it takes a whole number")
@@ -277,7 +282,7 @@ def require_seed(value: SupportsIndex) -> int:
 
 
 def require_backend(value: Backend) -> Backend:
-    """Return the name of what runs models. Raises UsageError for anything else."""
+    """Return the name of a backend that runs models. Raises UsageError for anything else."""
     if value not in get_args(Backend):
         names = " or ".join(map(repr, get_args(Backend)))
         raise UsageError(f"backend is {cut_repr(value)}: it takes {names}")
@@ -285,7 +290,7 @@ def require_backend(value: Backend) -> Backend:
 
 
 def require_flag(name: str, value: bool) -> bool:  # it is what is looked at
-    """Return True or False. Raises UsageError for anything else."""
+    """Return `value` if it is True or False. Raises UsageError for anything else."""
     if not isinstance(value, bool):
         raise UsageError(f"{name} is {cut_repr(value)}: it takes True or False")
     return value
@@ -305,11 +310,11 @@ def require_threads(value: Threads) -> int | Literal["auto"]:
 
 def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | None]:
     """
-    Return the seconds that a call may run, and the seconds that it may take with its waits.
+    Return the seconds that a call may run, and the seconds that it may take including waits.
 
     With the defaults these are 1 and 30 seconds, and with a budget of 60, for example, 60 and 60: a
-    budget raises the second number if it is larger. None lifts both. Raises UsageError for a
-    negative budget.
+    budget raises the second number if it is larger. A budget of None lifts both. Raises UsageError
+    for a negative budget.
     """
     if budget is RUN_SECONDS:
         return limits.run_seconds, limits.call_seconds
@@ -320,7 +325,11 @@ def call_limits(limits: Limits, budget: Budget) -> tuple[float | None, float | N
 
 
 def start_budget(limits: Limits, budget: Budget) -> Budget:
-    """Return the budget of an initializer: by default that of a call, or more; see `Limits`."""
+    """
+    Return the time budget of an initializer.
+
+    It is the budget of a call, or `Limits.start_seconds` if no budget is given and that is more.
+    """
     run, start = limits.run_seconds, limits.start_seconds
     if budget is not RUN_SECONDS or run is None or start is None or start <= run:
         return budget
