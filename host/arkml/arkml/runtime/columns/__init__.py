@@ -1,1 +1,1 @@
-"""The column memory, which guests push rows into: blocks, slabs, regions and session records."""
+"""Column memory, into which guests push rows: its blocks, slabs, regions and session records."""

@@ -1,4 +1,4 @@
-"""The column memory of one engine, and the blocks that are in use in it."""
+"""The shared column memory of one engine, and the allocator of its blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Arena:
     Freed blocks are joined with free neighbors, and split when they are reused. The memory grows as
     needed and never moves, so addresses and views stay valid until their block is freed; it is
     unmapped with its last view. Offset 0 is never allocated. A signal handler that raises may leave
-    blocks that nobody has, but never one that two have.
+    a block without an owner, but never one with two.
 
     `base` is its address. `bytes`, `words` and `numbers` are memoryviews of the whole memory as
     uint8, uint32 and uint64; `word_array` is a uint32 array over it.
@@ -85,7 +85,7 @@ class Arena:
         self._returned.append((size, offset, is_warm))
 
     def array(self, offset: int, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return a view of `count` items of `dtype` at `offset`: [count]."""
+        """Return a view of `count` items of `dtype` at a byte offset: [count]."""
         item = np.dtype(dtype)
         view: npt.NDArray[Any] = self._array[offset : offset + count * item.itemsize].view(item)
         return view
@@ -186,5 +186,5 @@ class Arena:
 
 
 def block_bytes(size: int) -> int:
-    """Return the size of the block that holds `size` bytes: for example, 128 for 100."""
+    """Return the size in bytes of the block that holds `size` bytes: for example, 128 for 100."""
     return max(_SMALLEST, 1 << (size - 1).bit_length())

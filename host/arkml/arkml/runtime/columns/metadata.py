@@ -36,10 +36,11 @@ Words = npt.NDArray[np.uint32]
 
 class SaidNames:
     """
-    Numbers, from 1 on, for the names of metadata in the logs of one guest or fleet.
+    Numbers, from 1 on, for the metadata names of one guest or fleet.
 
-    A log has such a number while each of its entries is one item of one name, for example
-    "success"; then the items are read without decoding names. There are MOST_NAMES numbers at most.
+    A log whose entries are all single items of one name, for example "success", carries the number
+    of that name; its items are then read without decoding names. There are MOST_NAMES numbers at
+    most.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,9 @@ class SaidNames:
         self._numbers: dict[tuple[str, int], int] = {}
 
     def of(self, log: Words) -> int:
-        """Return the number of the one name in a log (see `at.SAID`), 0 if there are several."""
+        """
+        Return the number of a log's only name (see `at.SAID`), 0 if the log has several names.
+        """
         items, size = int(log[1]), int(log[2])
         width = _HEADER_WORDS + size // _WORD
         if items != 1 or len(log) % width:
@@ -68,12 +71,16 @@ class SaidNames:
         return number
 
     def read(self, number: int, log: Words) -> MetadataLog:
-        """Return the metadata of a log whose name has this number, as a copy."""
+        """Return the metadata of a log whose only name has this number, as a copy."""
         entries = log.reshape(-1, _HEADER_WORDS + self._sizes[number] // _WORD)
         return self.items(number, entries[:, 0].astype(np.intp), entries[:, -1])
 
     def items(self, number: int, rows: npt.NDArray[np.intp], values: Words) -> MetadataLog:
-        """Return an item for each of `rows`, by its number's name. values: uint32, [m], not NaN."""
+        """
+        Return one item for each of `rows`, all of the name with this number.
+
+        rows: intp, [m]. values: uint32, [m], the bits of float32 numbers, not NaN.
+        """
         floats = values.view(np.float32).astype(np.float64)
         return MetadataLog(rows, self._tuples[number], _codes(len(rows)), floats)
 
@@ -83,7 +90,7 @@ def read_log(log: Words, counts: npt.NDArray[np.uint32]) -> MetadataLog:
     Return the metadata of a submit as a copy.
 
     `log` is the used part of the log, uint32, [words]; `counts`, uint32, [rows], has the number of
-    items of each row. If all items have one size, they are read as arrays, not one by one.
+    items of each row. If all items have the same size, they are read as arrays, not one by one.
     """
     if not len(log):
         return NO_METADATA
@@ -99,11 +106,11 @@ def read_log(log: Words, counts: npt.NDArray[np.uint32]) -> MetadataLog:
 
 def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | None:
     """
-    Return the metadata of entries, uint32, [n, words], as a copy; None if they are not alike.
+    Return the metadata of log entries, uint32, [n, words], as a copy; None if their headers differ.
 
-    They belong to `rows`, intp, [n], which the log takes over. An entry is a header (row, number of
-    items, bytes of an item), followed by the items. The entries were cut at the length of the first
-    one; the cuts are right if all headers agree.
+    The entries belong to `rows`, intp, [n], an array that the result keeps. An entry is a header
+    (row, number of items, bytes of an item), followed by the items. The entries were cut at the
+    length of the first one; the cuts are right if all headers agree.
     """
     _, items, size, _ = entries[0, :_HEADER_WORDS].tolist()
     if items == 1:
@@ -118,7 +125,11 @@ def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | No
 
 
 def require_log(log: bytes, counts: npt.NDArray[np.uint32]) -> None:
-    """Raise ValueError for a log that no shim wrote for rows with as many items: uint32, [rows]."""
+    """
+    Raise ValueError unless a shim can have written this log.
+
+    `counts`, uint32, [rows], has the number of items of each row.
+    """
     position, before, seen = 0, -1, np.zeros(len(counts), np.uint64)
     while position < len(log):
         if len(log) - position < at.METADATA_HEADER:

@@ -1,4 +1,4 @@
-"""The queues of many guests, looked at and emptied at once."""
+"""The queues of many guests, examined and emptied together."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from arkml.runtime.shim import control_block as at
 
 class Queues:
     """
-    The queues of guests, by the indices of the guests: `regions[3]` has those of the fourth.
+    The queues of many guests; `regions[3]` has the queues of the fourth guest.
 
-    They are good while `Columns.version` stays the same.
+    The object is valid while `Columns.version` stays the same.
     """
 
     def __init__(self, columns: Columns, regions: Sequence[Collection[Region]]) -> None:
@@ -25,12 +25,12 @@ class Queues:
         self._records = np.array([each.record for _, each in found], np.intp)
 
     def waiting(self) -> list[int]:
-        """Return the guests that have rows which wait for a submit, each once."""
+        """Return the indices of guests with rows that wait for a submit, each once."""
         counts = self._words[self._records + (at.COUNT >> 2)]
         guests: list[int] = np.unique(self._guests[counts != 0]).tolist() if counts.any() else []
         return guests
 
     def clear(self) -> None:
-        """Empty the queues of rows that were not submitted."""
+        """Empty all queues of rows that were not submitted."""
         for field in CLEARED:
             self._words[self._records + (field >> 2)] = 0

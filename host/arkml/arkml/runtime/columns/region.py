@@ -40,12 +40,13 @@ _MOST_MOVED = 2 * Moved.LEFT
 
 class SavedRows(NamedTuple):
     """
-    Rows that wait for a submit.
+    A copy of the rows of one session that wait for a submit.
 
     Attributes:
-        words: Their number, how many end an episode, and whether a feature may not be finite.
+        words: The number of rows, how many end an episode, and whether some features may not be
+            finite.
         columns: The rows, their features and their given actions, as bytes.
-        metadata: The log of their metadata.
+        metadata: The log of the metadata of the rows.
 
     """
 
@@ -55,7 +56,7 @@ class SavedRows(NamedTuple):
 
 
 def require_rows(saved: SavedRows) -> None:
-    """Raise ValueError for rows that no guest pushed, as far as can be told without the session."""
+    """Raise ValueError for rows that no guest can have pushed, checked without their session."""
     count, ended, is_suspect = saved.words
     rows, features, given = saved.columns
     found = np.frombuffer(rows, ROW)
@@ -75,9 +76,10 @@ def require_rows(saved: SavedRows) -> None:
 
 class Records:
     """
-    The session records of one guest, by handle index, once a session is opened.
+    The records of one guest's sessions in column memory, by handle index.
 
-    Its control block has their offset and their number, which is zero before.
+    The guest's control block has their offset and their number, which is zero before the first
+    session is opened.
     """
 
     __slots__ = (
@@ -102,14 +104,14 @@ class Records:
             self._resize(1 << index.bit_length())
 
     def start(self, index: int) -> int:
-        """Return the index, in the arena's words, of the first word of a record."""
+        """Return the index, in the arena's u32 words, of the first word of a record."""
         return (self.offset + index * at.RECORD_SIZE) >> 2
 
     def charge(self, size: int) -> None:
         """
         Charge `size` bytes of column memory to the guest, or credit them if negative.
 
-        Raises ColumnsFull or GuestMemoryFull if that is over the limit.
+        Raises ColumnsFull or GuestMemoryFull if the limit would be exceeded.
         """
         if self.used + size > self._limit and size > 0:
             raise ColumnsFull(
@@ -144,7 +146,7 @@ class Records:
 
 class Region:
     """
-    The queue of one session: a place in a slab, and the record with which the shim finds it.
+    The queue of rows of one session: a part of a slab, and the record by which the shim finds it.
 
     `index` is that of the record. `key` identifies the session in its batches. `released` is called
     with the index when the queue is closed.
@@ -194,7 +196,7 @@ class Region:
         return self._words[self._word(at.COUNT)]
 
     def count_word(self) -> int:
-        """Return the index of the number of pushed rows in the arena's words."""
+        """Return the index, in the arena's u32 words, of the number of pushed rows."""
         return self.record + _COUNT
 
     def locate(self) -> None:
@@ -212,7 +214,9 @@ class Region:
         return slice(start, start + self.count())
 
     def batch(self) -> Batch:
-        """Return the pushed rows as views, one object while their number stays the same."""
+        """
+        Return the pushed rows as views; the object is reused while the number of rows is the same.
+        """
         count = self._words[self.record + _COUNT]
         cached = self._cached
         if cached is not None and len(cached.rows) == count:
@@ -222,7 +226,7 @@ class Region:
         return self._cached
 
     def forget_scratch(self) -> None:
-        """Drop what a policy keeps with the batch, before another policy answers it."""
+        """Drop the policy's scratch object of the batch, before another policy answers."""
         if self._cached is not None:
             self._cached.scratch = None
 
@@ -241,9 +245,9 @@ class Region:
 
     def checksums(self) -> tuple[int, int, int]:
         """
-        Return checksums: of the rows, their features, and their given actions and metadata.
+        Return three checksums: of rows, of features, and of given actions with metadata.
 
-        The rows count without `moved`, which depends on what the host follows.
+        The field `moved` of rows is left out, because it depends on the host's use of `follow`.
         """
         batch, words, record, others = self.batch(), self._words, self.record, 0
         if used := words[record + _USED]:
@@ -269,10 +273,11 @@ class Region:
 
     def follow(self, highest: int | None, rules: Rules) -> None:
         """
-        Have the shim compare the rows of the next submit with these, and list them by `rules`.
+        Have the shim compare the next submit's rows with the present ones, and list them.
 
-        They are listed only if new agents have higher ids than `highest`; None turns comparison
-        off. Later submits are compared as well, until `clear`, but not listed (decision 24).
+        The shim marks the rows by `rules`. It lists them only if new agents have ids above
+        `highest`; None turns comparison off. Later submits are compared as well, until `clear`, but
+        not listed (decision 24).
         """
         start = self.record
         if highest is None:
@@ -286,7 +291,7 @@ class Region:
         self._words[start + _FOLLOWED] = self._words[start + _COUNT]
 
     def listed(self) -> Listed | None:
-        """Return the rows of this submit as a list, None if they are not listed."""
+        """Return the list that the shim made of the rows of this submit, or None."""
         words, start = self._words, self.record
         count = words[start + _COUNT]
         if self._list is None or words[start + _FOLLOWED] != count:
@@ -294,11 +299,11 @@ class Region:
         return self._list.rows(count, words[(self._records.control + at.SUBMITS) >> 2])
 
     def end_submit(self) -> None:
-        """Empty the queue of a submit that was answered."""
+        """Empty the queue after its submit was answered."""
         self._set_zero(_SUBMITTED)
 
     def clear(self) -> None:
-        """Empty the queue of rows that were not submitted."""
+        """Discard the queued rows that were not submitted."""
         self._set_zero(CLEARED)
 
     def _set_zero(self, fields: Sequence[int]) -> None:
@@ -306,7 +311,7 @@ class Region:
             self._words[self._word(field)] = 0
 
     def publish(self, handle: int, kind: Kind) -> None:
-        """Write the record, after which the shim accepts `handle`."""
+        """Write the session's record, after which the shim accepts `handle`."""
         shape = self.slab.shape
         self._place()
         for field, value in (
@@ -319,7 +324,7 @@ class Region:
 
     def grow(self, rows: int, metadata_bytes: int) -> None:
         """
-        Make room for `rows` rows and `metadata_bytes` of metadata, and keep the present ones.
+        Make room for `rows` rows and `metadata_bytes` of metadata, keeping the queued rows.
 
         Raises TooManyRows, TooMuchMetadata or ColumnsFull.
         """
@@ -338,7 +343,7 @@ class Region:
             self._grow_metadata(metadata_bytes)
 
     def move(self, capacity: int) -> None:
-        """Move to a region of `capacity` rows, with the pushed rows. Raises ColumnsFull."""
+        """Move the queue and its rows to a region of `capacity` rows. Raises ColumnsFull."""
         self._free_list()  # before more is charged: what can do without it comes first
         old, old_rows, shape = self.slab, self.rows(), self.slab.shape
         new = shape.of(capacity)
@@ -375,7 +380,7 @@ class Region:
 
     def load(self, saved: SavedRows | None) -> None:
         """
-        Have these rows wait for a submit, and no others.
+        Replace the queued rows by saved ones, or by none.
 
         Raises TooManyRows, TooMuchMetadata or ColumnsFull, and ValueError for columns of another
         size.
@@ -401,7 +406,8 @@ class Region:
         """
         Free the region and its record; the shim no longer accepts the handle.
 
-        What a signal handler cuts off may be closed again: nothing is freed twice.
+        After a signal handler has interrupted it, `close` may be called again: nothing is freed
+        twice.
         """
         self._free_list()
         self._columns.arena.numbers[self._word(at.HANDLE) // 2] = 0

@@ -1,4 +1,6 @@
-"""The rows of a submit, listed by the shim if they continue the rows of the previous submit."""
+"""
+A list of the rows of a submit, made by the shim if they continue the rows of the previous one.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,17 @@ _MARKS = 3  # columns of bytes: started, terminated, truncated
 
 class Rules(NamedTuple):
     """
-    The meaning of rows, as sets of transitions: bit k of a set stands for transition k.
+    What each transition of an agent means; each field is a set in which bit k is transition k.
 
     The number of a transition is the row's state, plus 4 if no agent is live under its id: 7, for
     example, is the state Initial (3) of a new agent.
 
     Attributes:
         started: Transitions that report the start of an episode.
-        terminated: Transitions that report its termination.
-        truncated: Transitions that report its truncation.
+        terminated: Transitions that report the termination of an episode.
+        truncated: Transitions that report the truncation of an episode.
         over: Transitions after which no agent is live.
-        unlisted: Transitions that the shim cannot list; no row of a submit with one is listed.
+        unlisted: Transitions that the shim cannot list; a submit with one is not listed at all.
 
     """
 
@@ -45,19 +47,19 @@ class Rules(NamedTuple):
 
 class Listed(NamedTuple):
     """
-    The n rows of a submit. Each is of the agent that had this place before, or of a new agent.
+    The n listed rows of a submit, each of the agent with this row index before, or of a new agent.
 
     The arrays are views, valid until the guest is resumed.
 
     Attributes:
         rewards: float32, [n].
         started: bool, [n], True for rows that report the start of an episode.
-        terminated: bool, [n], True for rows that report its termination.
-        truncated: bool, [n], True for rows that report its truncation.
-        begun: uint32, [m], the rows that start.
-        over: uint32, [m], the rows after which no agent is live.
-        highest: The highest id so far.
-        is_rewarded: False if no row that starts has a reward.
+        terminated: bool, [n], True for rows that report the termination of an episode.
+        truncated: bool, [n], True for rows that report the truncation of an episode.
+        begun: uint32, [m], the indices of rows that start an episode.
+        over: uint32, [m], the indices of rows after which their agent is not live.
+        highest: The highest agent id so far.
+        is_rewarded: False if no row that starts an episode has a reward.
 
     """
 
@@ -94,7 +96,11 @@ class RowList:
             self._words[self._start + (field >> 2)] = rule
 
     def rows(self, count: int, submits: int) -> Listed | None:
-        """Return the `count` rows of a submit, if they are listed; `submits` were answered."""
+        """
+        Return the listed rows of a submit, or None if they are not listed.
+
+        `count` is the number of rows, `submits` the number of submits answered before.
+        """
         words, start = self._words, self._start
         if words[start + (at.LISTED >> 2)] != submits + 1 & _U32:
             return None
@@ -110,7 +116,7 @@ class RowList:
         )
 
     def free(self) -> None:
-        """Give the block back."""
+        """Free the block of column memory."""
         self._arena.free(self.offset, self.size)
 
 

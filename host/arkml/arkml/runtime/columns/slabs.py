@@ -1,4 +1,4 @@
-"""Slabs, which hold the columns of many regions side by side, and the regions in use."""
+"""Slabs: blocks of column memory that hold the queues (regions) of many sessions side by side."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALIKE_BYTES = 16 << 10  # of a region that is as large as those of its siblings
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape that all regions of a slab have; `rows` is the capacity of each."""
+    """The shape of the regions of a slab: numbers of features and actions, and rows of capacity."""
 
     num_features: int
     num_actions: int
@@ -34,7 +34,7 @@ class Shape:
     rows: int
 
     def columns(self) -> list[tuple[int, Any, int]]:
-        """Return the record field, the dtype and the items of a row for each column."""
+        """Return, for each column, its record field, its dtype and its number of items in a row."""
         supplied = [(at.GIVEN, "<f4", self.num_actions)] if self.training else []
         return [
             (at.ROWS, ROW, 1),
@@ -67,7 +67,7 @@ def _region_bytes(shape: Shape) -> int:
 
 class Slab:
     """
-    The columns of `regions` regions, one after another: adjacent full regions are one view.
+    The columns of `regions` regions, one after another, so that adjacent full ones make one view.
     """
 
     def __init__(self, arena: Arena, shape: Shape, regions: int) -> None:
@@ -91,7 +91,7 @@ class Slab:
         self._regions = regions
 
     def is_unused(self) -> bool:
-        """Return True if no region is in use."""
+        """Return whether no region of the slab is in use."""
         return len(self.free) == self._regions
 
     def release(self) -> None:
@@ -100,7 +100,7 @@ class Slab:
             self._arena.free(offset, size)
 
     def offset(self, field: int, row: int) -> int:
-        """Return the offset of row `row` of a column in the arena."""
+        """Return the byte offset in the arena of row `row` of a column."""
         start, _, stride = self._columns[field]
         return start + row * stride
 
@@ -119,7 +119,11 @@ class Slab:
         return None if column is None else column[1][start:stop]
 
     def batch(self, start: int, stop: int, keys: Any) -> Batch:
-        """Return rows `start` to `stop` as a batch. keys: uint64, [] or [n], of sessions."""
+        """
+        Return rows `start` to `stop` as a batch.
+
+        keys: uint64, [] or [n], the keys of the rows' sessions.
+        """
         return Batch(
             self.view(at.ROWS, start, stop),
             self.view(at.FEATURES, start, stop),
@@ -132,10 +136,10 @@ class Slab:
 
 class Columns:
     """
-    The slabs of one guest, or of all guests of one fleet. One thread at a time uses them.
+    The column memory of one guest, or of all guests of a fleet, used by one thread at a time.
 
     `siblings` is the number of guests. With several, a new region has room for `reserved_rows`
-    rows, or for fewer if these take more than 4 KiB.
+    rows, or for fewer if that takes more than 4 KiB.
     """
 
     def __init__(
@@ -157,7 +161,7 @@ class Columns:
         """A number that changes whenever a region is taken or given back, or a record may move."""
 
     def first_rows(self, session: Shape) -> int:
-        """Return the capacity of a new region; `session` is the shape of one row of the session."""
+        """Return the capacity, in rows, of a new region for a session with this shape."""
         if self._siblings == 1:
             return min(64, self.limits.rows)
         rows, row_bytes = self._reserved_rows, session.row_bytes()
@@ -165,9 +169,10 @@ class Columns:
 
     def grown_rows(self, shape: Shape, rows: int) -> int:
         """
-        Return the new capacity of a region that has to hold `rows` rows: at least twice the old.
+        Return the new capacity of a region that must hold `rows` rows: at least twice the old.
 
-        If a sibling has grown to a larger capacity and that takes few bytes, it is that one.
+        If the region of another guest of the fleet has grown larger, and that takes few bytes, the
+        result is the capacity of that region.
         """
         session = shape.of(1)
         least = min(max(2 * shape.rows, rows), self.limits.rows)
@@ -179,11 +184,11 @@ class Columns:
         return least
 
     def fit(self, shape: Shape, rows: int) -> None:
-        """Make new regions for sessions of that shape with room for `rows` rows."""
+        """Give new regions for sessions of this shape a capacity of `rows` rows."""
         self._alike[shape.of(1)] = rows
 
     def take(self, shape: Shape) -> tuple[Slab, int]:
-        """Return a free region of that shape: its slab and number. Raises ColumnsFull."""
+        """Return a free region of a shape, as its slab and its number there. Raises ColumnsFull."""
         with self._lock:
             try:
                 self._is_held = True
@@ -199,10 +204,10 @@ class Columns:
 
     def give(self, slab: Slab, region: int) -> None:
         """
-        Give a region back.
+        Return a region that `take` gave out.
 
-        A finalizer may call it in the middle of `take`, which then takes the region back. The lock
-        is reentrant, since a signal handler that raises may leave it taken.
+        A finalizer may call it in the middle of `take`, which then reuses the region. The lock is
+        reentrant, since a signal handler that raises may leave it locked.
         """
         self.version += 1
         self._returned.append((slab, region))
