@@ -1,1 +1,1 @@
-"""Compilation of modules: here or in a process of its own, and the cache of the results."""
+"""Compilation of modules, in this process or in one of its own, and the cache of machine code."""

@@ -1,9 +1,9 @@
 """
-Machine code on disk, by the module and everything else that it depends on.
+The cache of machine code on disk, keyed by the module and everything else that matters.
 
-An entry is code that this process runs. Entries are therefore authenticated with a key of the user
-that lies in another directory, both directories belong to the user alone, and the bytes that were
-authenticated are the bytes that are loaded. An entry that is in doubt counts as missing.
+An entry is code that this process will run. So entries are authenticated with a key of the user in
+another directory, both directories belong to the user alone, and exactly the authenticated bytes
+are loaded. An entry in doubt counts as missing.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class _NotPrivate(Exception):
 
 
 def entry_name(source: bytes, stack: int) -> str:
-    """Return the name of the entry for `source`, compiled with the settings of `stack`."""
+    """Return the name of the cache entry of a module compiled for `stack` bytes of stack."""
     return code_name(hashlib.sha256(source).hexdigest(), stack)
 
 
 def code_name(digest: str, stack: int) -> str:
-    """Return the name of the entry for the source with this SHA-256, as `entry_name` does."""
+    """Return the name of the cache entry of the module with this SHA-256, as `entry_name` does."""
     parts = (
         _FORMAT,
         WASMTIME,
@@ -75,7 +75,7 @@ def code_name(digest: str, stack: int) -> str:
 
 
 def load(name: str) -> bytes | None:
-    """Return the content of an entry, None unless it exists and surely comes from this user."""
+    """Return the content of a cache entry, or None if it is missing or not surely this user's."""
     path = _entries()
     if path is None:
         return None
@@ -95,7 +95,7 @@ def load(name: str) -> bytes | None:
 
 
 def save(name: str, code: bytes) -> None:
-    """Keep machine code as an entry, if that is possible."""
+    """Store machine code as a cache entry, if that is possible."""
     path = _entries()
     if path is None or len(code) > MOST_BYTES:
         return

@@ -1,4 +1,4 @@
-"""Compilation in a process of its own, with limits on its time and its memory."""
+"""Compilation in a separate process, with limits on its time and its memory."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def compile_in_child(wasm: bytes, name: str, stack: int, deadline: float) -> byt
 
 def check_in_child(wasm: bytes, name: str, deadline: float) -> None:
     """
-    Estimate the cost of compiling a large module, in a process as `compile_in_child` starts.
+    Estimate the cost of compiling a large module, in a process as `compile_in_child` starts one.
 
-    Raises the same errors.
+    `deadline` is in seconds. Raises the errors of `compile_in_child`.
     """
     size = len(wasm)
     limits = math.ceil(_SECONDS_PER_MB * max(1.0, size / _MB)), _BASE_BYTES + _ESTIMATE_BYTES * size
@@ -129,7 +129,7 @@ def _death(status: int, messages: bytes, name: str, limits: tuple[int, int]) -> 
 
 
 def refused(name: str, message: str) -> ModuleRejected:
-    """Return the error for a module that the compiler refuses."""
+    """Return the error for a module that the compiler refused with a message."""
     reason = " ".join(message.split())[:_MESSAGE]
     if "legacy_exceptions" in message:
         reason = (

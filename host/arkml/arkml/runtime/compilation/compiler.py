@@ -1,10 +1,10 @@
 """
 The configuration of the compiler, and the program of a process that compiles one module.
 
-It imports wasmtime and no other package, not even this one, so that the process starts fast: it is
-run by its path. The module comes by standard input. Standard output gets one byte, which is 0 for
-machine code and 1 or 2 for the message of an error, the length of the rest in eight bytes, and the
-machine code or the message.
+This file imports wasmtime and no other package, not even this one, so that the process starts fast:
+it is run by its path. The wasm module comes by standard input. Standard output gets one byte, which
+is 0 for machine code and 1 or 2 for the message of an error, the length of the rest in eight bytes,
+and the machine code or the message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIBER_MARGIN = 256 << 10
 
 
 def settings(stack: int) -> dict[str, bool | int]:
-    """Return the settings that machine code for guests with `stack` bytes of stack depends on."""
+    """Return the compiler settings on which machine code depends; `stack` is in bytes."""
     return {
         "wasm_threads": True,  # the column memory is shared; guests may not use it
         "shared_memory": True,
@@ -38,7 +38,7 @@ def settings(stack: int) -> dict[str, bool | int]:
 
 
 def config(stack: int, *, parallel: bool) -> wasmtime.Config:
-    """Return the configuration of engines; `parallel` compiles functions on all processors."""
+    """Return the configuration of engines; with `parallel` they compile on all processors."""
     import wasmtime
     from wasmtime import _bindings as raw
 
@@ -51,7 +51,7 @@ def config(stack: int, *, parallel: bool) -> wasmtime.Config:
 
 
 def limit(seconds: int, size: int) -> None:
-    """Limit the processor time and the growth of the address space of this process."""
+    """Limit this process to `seconds` of processor time and `size` bytes more of address space."""
     try:
         import resource
     except ImportError:  # Windows
@@ -76,7 +76,7 @@ def answer(kind: int, content: bytes) -> None:
 
 
 def main(stack: str, seconds: str, size: str, packages: str) -> None:
-    """Compile the module on standard input; `packages` is the directory that holds wasmtime."""
+    """Compile the wasm module on standard input; `packages` is the directory of wasmtime."""
     sys.path.append(packages)
     import wasmtime
 

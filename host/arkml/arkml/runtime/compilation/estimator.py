@@ -13,7 +13,9 @@ import sys
 
 def main(roots: str, seconds: str, size: str, packages: str) -> None:
     """
-    Check the module on standard input; `roots` hold this package, `packages` its requirements.
+    Check the wasm module on standard input, and write the answer to standard output.
+
+    `roots` are the directories of this package, `packages` those of its requirements.
     """
     sys.path[:] = [
         *sys.path[1:],

@@ -1,4 +1,4 @@
-"""The making of compiled modules for one engine: from the cache, in a thread or in a process."""
+"""The compiler of an engine's modules: it uses the cache, a thread or a separate process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from arkml.runtime.compilation import artifacts
 
 
 class ModuleCompiler:
-    """Makes modules for `engine`, whose guests have `stack` bytes of stack."""
+    """Compiles modules for `engine`, whose guests have `stack` bytes of stack."""
 
     def __init__(self, engine: wasmtime.Engine, stack: int) -> None:
         self._engine = engine
         self._stack = stack
 
     def own(self, text: str | bytes) -> wasmtime.Module:
-        """Return a module of this package, in text or binary format."""
+        """Compile a trusted module of this package, in text or binary format."""
         source = text.encode() if isinstance(text, str) else text
         entry = artifacts.entry_name(source, self._stack)
         return self._cached(entry, lambda: wasmtime.Module(self._engine, text))
@@ -37,12 +37,20 @@ class ModuleCompiler:
         deadline: float,
     ) -> wasmtime.Module:
         """
-        Return a module that is not trusted, in binary format, by its SHA-256.
+        Compile an untrusted module in binary format, or load it from the cache by its digest.
 
-        `source` returns its bytes, and is not called if the module is in the cache. `is_quick`
-        raises if the module may not be compiled, and returns whether to compile it in this process
-        instead of a new one. Both together may take `deadline` seconds. Ctrl-C interrupts all of
-        it. Raises ModuleRejected, and the errors of `is_quick`.
+        Args:
+            digest: SHA-256 of the module.
+            source: Returns the bytes; not called if the module is in the cache.
+            name: Name of the module in messages.
+            is_quick: Returns whether to compile in this process instead of a new one; raises if the
+                module may not be compiled.
+            deadline: Seconds for `is_quick` and the compilation together.
+
+        Raises:
+            ModuleRejected: The compiler refuses the module; errors of `is_quick` are raised, too.
+            KeyboardInterrupt: Ctrl-C interrupts all of it.
+
         """
 
         def make() -> wasmtime.Module | bytes:

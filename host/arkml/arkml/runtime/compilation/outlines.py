@@ -1,4 +1,4 @@
-"""Outlines of modules, kept on disk beside their machine code."""
+"""Outlines of modules: a cache on disk, beside the machine code, of facts about each module."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _DAMAGES = (AttributeError, EOFError, ImportError, TypeError, ValueError, pickle
 @dataclass(frozen=True, slots=True)
 class Outline:
     """
-    The properties of a module that a host needs beside its bytes and its machine code.
+    The facts about a module that a host needs beside its bytes and its machine code.
 
-    `binary` has tables, memories and the size of bodies, and nothing else. `code` is the
-    SHA-256 of the rewritten module.
+    `binary` has tables, memories and the size of bodies, and nothing else. `code` is the SHA-256 of
+    the rewritten module.
     """
 
     binary: Binary
@@ -39,7 +39,7 @@ class Outline:
 
 
 def outlined(normalized: Normalized) -> Outline:
-    """Return the outline of a module that was read."""
+    """Return the outline of a normalized module."""
     binary = normalized.binary
     bare = Binary(b"", tables=binary.tables, memories=binary.memories, bodies=binary.bodies)
     code = hashlib.sha256(normalized.wasm).hexdigest()
@@ -59,7 +59,7 @@ def outlined(normalized: Normalized) -> Outline:
 
 
 def load_outline(digest: str) -> Outline | None:
-    """Return the outline of the module with this SHA-256, None if it is not kept."""
+    """Return the cached outline of the module with this SHA-256, or None."""
     content = artifacts.load(_entry_name(digest))
     if content is None:
         return None
@@ -72,7 +72,7 @@ def load_outline(digest: str) -> Outline | None:
 
 
 def save_outline(digest: str, outline: Outline) -> None:
-    """Keep the outline of the module with this SHA-256, if that is possible."""
+    """Store the outline of the module with this SHA-256, if that is possible."""
     if len(outline.info.imports) + len(outline.info.exports) > _MOST_LISTED:
         return
     content = pickle.dumps(outline, pickle.HIGHEST_PROTOCOL)

@@ -1,1 +1,1 @@
-"""Parsing, checking, rewriting and describing of guest modules."""
+"""Parsing, checking, rewriting and description of guest modules."""

@@ -22,7 +22,7 @@ _MOST_PAGES, _U32 = 1 << 16, 0xFFFF_FFFF
 
 
 class SectionId(IntEnum):
-    """The id with which a section starts."""
+    """The id byte with which a section of a wasm module starts."""
 
     CUSTOM = 0
     TYPE = 1
@@ -74,7 +74,9 @@ class ExternKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The byte range of a section from its id; `payload` is the first byte after its size."""
+    """
+    The byte range of a section, starting at its id; `payload` is the first byte after its size.
+    """
 
     id: SectionId
     start: int
@@ -141,8 +143,8 @@ class Binary:
 
     `functions`, `tables`, `memories`, `globals` and `tags` count imports first, as wasm does.
     `types` holds None for a type other than a function's. `customs` has the range of the contents
-    of each custom section; of several with one name, the first. `elements` is the number of element
-    segments, `data_count` the number in the section of that name.
+    of each custom section, the first of those with one name. `elements` is the number of element
+    segments, `data_count` the number in the data count section.
     """
 
     data: bytes
@@ -164,13 +166,15 @@ class Binary:
 
     @property
     def has_objects(self) -> bool:
-        """True if it may make objects that wasmtime collects: structs, arrays, exceptions."""
+        """
+        True if the module may create objects that wasmtime collects: structs, arrays, exceptions.
+        """
         return bool(self.tags) or None in self.types
 
     @property
     def first_pages(self) -> int:
         """
-        The pages of its first memory at the start.
+        The number of pages of the module's first memory at the start.
 
         An imported memory may have more pages than the module asks for. Carts of WASM-4, for
         example, ask for none and fill some: it gets as many as its data segments need.
@@ -196,7 +200,7 @@ class Binary:
         return None if place is None else self.data[place]
 
     def space(self, kind: ExternKind) -> Sequence[ExternalType | Global]:
-        """Return all items of one kind, by index."""
+        """Return all items of one kind in the order of their indices, imports first."""
         match kind:
             case ExternKind.FUNCTION:
                 return self.functions

@@ -21,7 +21,7 @@ Numbers: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class FlowCounts:
-    """Counts of one body or of all bodies; `ControlFlow` explains them."""
+    """Counts of control flow, of one function body or of all; `ControlFlow` explains them."""
 
     merges: Numbers
     table_merges: Numbers
@@ -42,7 +42,7 @@ class FlowCounts:
 
 @dataclass(frozen=True, slots=True)
 class BodyPlaces:
-    """Of all bodies: places, numbers of locals and parameters, and how many may be in use."""
+    """The byte ranges of function bodies, with numbers of locals, parameters and values in use."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -50,7 +50,7 @@ class BodyPlaces:
     used: NDArray[np.int64]
 
     def part(self, chosen: slice) -> BodyPlaces:
-        """Return the places of some bodies."""
+        """Return the data of some of the bodies."""
         return BodyPlaces(*(getattr(self, name)[chosen] for name in self.__slots__))
 
 
@@ -127,7 +127,7 @@ def bounds(
     binary: Binary, places: BodyPlaces, type_values: list[int], function_values: list[int]
 ) -> FlowCounts:
     """
-    Return upper bounds for the counts of all bodies.
+    Return upper bounds for the control flow of all function bodies.
 
     Each byte that could be an operator, such as 0x03 for `loop`, is counted as one if the bytes
     after it could be its immediates, although it may be part of another instruction.

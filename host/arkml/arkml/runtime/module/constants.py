@@ -38,7 +38,7 @@ def constant(reader: Reader, most: int = _MAX_OPERATORS) -> int | None:
 
 
 def reference(reader: Reader) -> int | None:
-    """Read one expression; returns the function that it is a reference to, else None."""
+    """Read one constant expression; return the index of the function it refers to, or None."""
     start = reader.position
     index = reader.u32() if reader.byte() == _REF_FUNC else None
     if index is not None and reader.byte() == _END:

@@ -51,7 +51,7 @@ REGISTERS = 8  # parameters and results of a call that cost nothing of note
 @dataclass(slots=True)
 class ControlFlow:
     """
-    Counts over one body.
+    Counts of the control flow of one function body.
 
     Attributes:
         merges: Sum, over all blocks, of the square of the number of branches to the block.

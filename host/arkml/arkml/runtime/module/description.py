@@ -24,7 +24,7 @@ _U32_MASK = 0xFFFF_FFFF  # i32.const is signed, an address is not
 
 
 class ModuleKind(Enum):
-    """The way in which a host runs a module, most specific first."""
+    """The ways in which a host can run a module, most specific first."""
 
     APPLET = "applet"  # one call per frame
     CMDLET = "cmdlet"  # one call with text arguments
@@ -53,8 +53,8 @@ class EntryPoint:
 
     Attributes:
         name: Name of the export, such as "ark_applet_update".
-        kind: Kind of a module with this function.
-        type: Types of its parameters and results.
+        kind: The kind of module that exports this function.
+        type: Types of the function's parameters and results.
 
     """
 
@@ -65,7 +65,7 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class ImportInfo:
-    """One import; `str(type)` of a function is, for example, `(i64 i32) -> (i32)`."""
+    """One import of a module; `str(type)` of a function is, for example, `(i64 i32) -> (i32)`."""
 
     module: str
     name: str
@@ -74,7 +74,7 @@ class ImportInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExportInfo:
-    """One export."""
+    """One export of a module."""
 
     name: str
     type: ExternalType
@@ -88,7 +88,7 @@ class RequiredApi:
     Attributes:
         name: Name of the exported global that declares the requirement.
         id: The id of the API, None if it cannot be read from the module.
-        module: The import module with that id, None if this host does not know it.
+        module: The import module with this id, None if this host does not know it.
 
     """
 
@@ -108,10 +108,10 @@ class ModuleInfo:
         entry_points: Exported functions that a host may call, sorted by kind.
         imports: The imports.
         exports: The exports.
-        memory: Type of its memory, or None.
-        required: APIs that it was built against.
-        crate_version: Version of the crate that it was built with, such as "0.17.0-pre.43"; None if
-            it does not say.
+        memory: Type of the module's memory, or None.
+        required: APIs that the module was built against.
+        crate_version: Version of the crate that the module was built with, such as "0.17.0-pre.43";
+            None if unknown.
 
     """
 

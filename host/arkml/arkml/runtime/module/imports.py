@@ -1,4 +1,4 @@
-"""The resolution of a module's imports to their providers, or an error that lists missing ones."""
+"""The resolution of a module's imports to their providers; an error lists the missing ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WasiType: TypeAlias = Callable[[str], FunctionType | None]
 
 @dataclass(frozen=True, slots=True)
 class Linkage:
-    """The function imports of one module, as (module, name), by provider."""
+    """The imports of one module, as (module, name), grouped by who provides them."""
 
     shim: tuple[tuple[str, str], ...]
     wasi: tuple[tuple[str, str], ...]
@@ -42,7 +42,9 @@ class Linkage:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An import that the host does not provide, with its type and the type that the host has."""
+    """
+    An import that the host does not provide: its type, and the type of the host's function if any.
+    """
 
     module: str
     name: str
@@ -52,7 +54,7 @@ class Missing:
 
 @cache
 def signature(function: Function) -> FunctionType:
-    """Return the wasm type of a table row."""
+    """Return the wasm type of a function in the tables of the ABI."""
     return FunctionType(tuple(slot.wasm for slot in slots(function)), tuple(results(function)))
 
 
@@ -112,16 +114,16 @@ def resolve(
 
 
 def may_be_of_a_game(entry: ImportInfo) -> bool:
-    """Return whether the embedder's game may give this import: see `Host`."""
+    """Return whether an embedder may provide this import as a function of its game; see `Host`."""
     is_own = entry.module == WASI_MODULE or entry.module.startswith(RESERVED)
     return not is_own and find(entry.module, entry.name) is None and why_not(entry) is None
 
 
 def why_not(entry: ImportInfo, same: ImportInfo | None = None) -> str | None:
     """
-    Return what the host has instead of a function of the game for this import, or None.
+    Return why the embedder's game cannot provide this import, or None if it can.
 
-    `same` is an import with the same names.
+    `same` is another import with the same names.
     """
     kind = entry.type
     if not isinstance(kind, FunctionType):
@@ -137,7 +139,7 @@ def why_not(entry: ImportInfo, same: ImportInfo | None = None) -> str | None:
 
 
 def unmet(imports: Sequence[ImportInfo], wasi_type: WasiType) -> tuple[Missing, ...]:
-    """Return the imports that this host does not provide when WASI is granted."""
+    """Return the imports that this host cannot provide, even if WASI is granted."""
     missing: list[Missing] = []
     for entry in imports:
         if isinstance(entry.type, MemoryType):
@@ -149,7 +151,7 @@ def unmet(imports: Sequence[ImportInfo], wasi_type: WasiType) -> tuple[Missing, 
 
 
 def stub_note(stub: ImportInfo) -> str:
-    """Return a sentence about the stub of an import."""
+    """Return a sentence for messages about the stub of an import."""
     kind = _function(stub)
     behavior = {(): "does nothing", ("i32",): f"answers {UNAVAILABLE_API}"}.get(
         kind.results, "traps"
@@ -159,7 +161,7 @@ def stub_note(stub: ImportInfo) -> str:
 
 def stub_module(stubs: tuple[ImportInfo, ...]) -> str:
     """
-    Return the text of a module that exports each stub under its number.
+    Return the text of a wasm module that exports each stub under its number.
 
     A stub with one i32 result answers ApiNotAvailable, and a stub without a result does nothing. A
     stub of another type traps, in a frame named after the import, such as `stub-0-of-ark-x.y`.

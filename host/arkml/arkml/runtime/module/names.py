@@ -1,4 +1,4 @@
-"""The names that a module gives its functions, which messages about traps repeat."""
+"""The names that a module gives to its functions, which messages about traps show."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class MemoryPlan:
     """
     The memory that the host creates for a guest, in pages of 64 KiB.
 
-    `exports` are the names under which the module exports it; `imported` is True if the original
-    module imports it.
+    `exports` are the names under which the module exports the memory; `imported` is True if the
+    original module imports it.
     """
 
     minimum: int
@@ -49,11 +49,11 @@ class MemoryPlan:
 @dataclass(frozen=True, slots=True)
 class CodePlaces:
     """
-    Data that translates places in compiled code to places in the original module.
+    The translation of code offsets in the compiled module to offsets in the original module.
 
     The original code begins `shift` bytes earlier than the compiled code: offset 0x1a4 of a trap,
-    for example, is 0x190 there if `shift` is 20. `exported` has a name of each exported function,
-    by index.
+    for example, is 0x190 there if `shift` is 20. `exported` has a name for each exported function,
+    by the function's index.
     """
 
     shift: int
@@ -65,10 +65,10 @@ class StatePlan(NamedTuple):
     The state of an instance beside its memory.
 
     Attributes:
-        kinds: Types of the globals that can change; number k is exported as `arkml:global:k`.
-        obstacle: The reason for which the state cannot be copied, or empty.
-        tables: Its tables, if code may change them; number k is exported as `arkml:table:k`.
-        functions: Indices of the functions that these may hold; number k is exported as
+        kinds: Types of the mutable globals; number k is exported as `arkml:global:k`.
+        obstacle: The reason why the state cannot be copied, or "".
+        tables: The tables, if code may change them; number k is exported as `arkml:table:k`.
+        functions: Indices of the functions that the tables may hold; number k is exported as
             `arkml:function:k`.
 
     """
@@ -87,11 +87,12 @@ class Normalized:
     """
     A module in the form that the host compiles.
 
-    `wasm` imports its memory, if it has one, as `arkml.memory`, exports the globals and the tables
-    that change, and its instantiation runs no code. `added` are new exports, with the index of the
-    function: the start function as `arkml:start`, and constructors that every export of the
-    original calls, but not of `wasm`, as `arkml:constructors`. `binary` is the original module; its
-    code begins `shift` bytes earlier than the code of `wasm`. `state` has what changes.
+    `wasm` is the rewritten module: it imports its memory, if any, as `arkml.memory`, exports the
+    globals and tables that can change, and runs no code at instantiation. `added` are new exports,
+    with the index of the function: the start function as `arkml:start`, and as `arkml:constructors`
+    the constructors, which each export of the original module calls and no export of `wasm` does.
+    `binary` is the original module; its code begins `shift` bytes earlier than the code of `wasm`.
+    `state` lists what can change.
     """
 
     wasm: bytes
@@ -139,17 +140,17 @@ def normalize(data: bytes, limits: Limits) -> Normalized:
 
 
 def global_export(number: int) -> str:
-    """Return the name under which a global that can change is exported."""
+    """Return the name under which mutable global `number` is exported."""
     return f"{_GLOBAL}{number}"
 
 
 def table_export(number: int) -> str:
-    """Return the name under which a table that can change is exported."""
+    """Return the name under which table `number`, whose elements can change, is exported."""
     return f"{_TABLE}{number}"
 
 
 def function_export(number: int) -> str:
-    """Return the name under which a function that such a table may hold is exported."""
+    """Return the name under which function `number` of those that tables may hold is exported."""
     return f"{_FUNCTION}{number}"
 
 

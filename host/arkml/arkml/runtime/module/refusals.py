@@ -1,4 +1,4 @@
-"""Checks for modules that are well-formed but that this host does not run."""
+"""Checks that refuse well-formed modules with features or sizes that this host does not accept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_size(data: bytes, limits: Limits) -> None:
 
 
 def check(binary: Binary, limits: Limits) -> None:
-    """Raise the error of the first part that this host does not run."""
+    """Raise an error for the first part of a module that this host does not accept."""
     bodies = binary.bodies
     if bodies.largest_size > limits.function_bytes:
         raise FunctionTooLarge(
@@ -48,7 +48,7 @@ def check(binary: Binary, limits: Limits) -> None:
 
 
 def checked_limits(limits: Limits) -> tuple[int, ...]:
-    """Return the limits that `check_size` and `check` compare with."""
+    """Return the limits on which the results of `check_size` and `check` depend."""
     return (
         limits.module_bytes,
         limits.function_bytes,

@@ -1,4 +1,4 @@
-"""The functions that start an instance of a module, read from its exports and their code."""
+"""The functions that start an instance of a module, found from its exports and their code."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Startup:
     The functions that start an instance of a module.
 
     Attributes:
-        functions: Functions that run once, before any other.
+        functions: Functions that run once, before all others.
         deferred: In a module that may also be run as a command: a function, such as `_start`, that
             runs before the first call of any other function. Else None.
-        note: A sentence on a change that the build of the module needs, or "".
+        note: A sentence about a change that the module's build needs, or "".
         loses_state: True if the module's constructors run in every call.
 
     """
@@ -78,7 +78,7 @@ class Wrappers:
     """
     Exported functions that wasm-ld has wrapped: each calls `constructors`, then the function.
 
-    `wrapped` has the function in each wrapper, by index.
+    `wrapped` maps the index of each wrapper to that of its function.
     """
 
     constructors: int
@@ -113,7 +113,7 @@ def find_wrappers(binary: Binary) -> Wrappers | None:
 
 
 def startup_of(binary: Binary, wrappers: Wrappers | None) -> Startup:
-    """Return the start functions of a module with these wrappers, or with none."""
+    """Return the start functions of a module; `wrappers` is the result of `find_wrappers`."""
     names = {export.name for export in binary.exports if _is_plain(binary, export)}
     first = [START_NAME] if binary.start is not None else []
     note, loses_state = "", False

@@ -39,9 +39,9 @@ def _keeping() -> re.Pattern[bytes]:
 
 def keeps_tables(binary: Binary) -> bool:
     """
-    Return whether no instruction changes a table: table.set, grow, fill, copy and init.
+    Return whether no instruction of the module changes a table (set, grow, fill, copy or init).
 
-    False also for a module with instructions that this reader does not know.
+    The result is also False for a module with instructions that this reader does not know.
     """
     if not binary.tables:
         return True
@@ -68,9 +68,9 @@ def _body_keeps(data: bytes, start: int, end: int) -> bool:
 
 def functions_of_tables(binary: Binary) -> frozenset[int]:
     """
-    Return the indices of functions that may lie in tables: exported ones, and those of segments.
+    Return the indices of functions that tables may hold: exported ones, and those in segments.
 
-    Instructions can take the address of no others, but for functions that only a global has.
+    Instructions can take the address of no other function, except one that only a global holds.
     Raises ModuleRejected.
     """
     found = {each.index for each in binary.exports if each.kind is ExternKind.FUNCTION}

@@ -85,7 +85,7 @@ class Reader:
         self.position += length
 
     def part(self, length: int) -> Reader:
-        """Return a reader of the next bytes, which are skipped."""
+        """Return a reader of the next `length` bytes, and skip them in this reader."""
         start = self.position
         self.skip(length)
         return Reader(self._data, start, self.position, self.title)

@@ -42,7 +42,7 @@ _REF_NULL, _REF = 0x63, 0x64
 
 @dataclass(frozen=True, slots=True)
 class FunctionType:
-    """Parameters and results of a function, as names of wasm value types."""
+    """The parameters and results of a function, as names of wasm value types."""
 
     params: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
