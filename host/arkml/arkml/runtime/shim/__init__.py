@@ -1,1 +1,3 @@
-"""The wasm between a guest and the host, and the words it shares with the host."""
+"""
+The shim, wasm code between a guest and the host, and the memory words that it shares with the host.
+"""

@@ -1,9 +1,9 @@
 """
 Layout of the words that a guest's shim shares with the host: a control block, a record per session.
 
-Both lie in the column memory. The shim writes the reason of a suspension and its arguments, the
-host writes the answer; nothing else passes between them. Offsets are bytes, fields are u32 unless a
-comment says otherwise.
+Each guest has one control block, and a record for each session; both lie in column memory. The shim
+writes the reason of a suspension and its arguments, the host writes the answer; nothing else passes
+between them. Offsets are bytes, fields are u32 unless a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -77,14 +77,21 @@ METADATA_HEADER = 16  # u32 row, u32 items, u32 bytes an item, u32 zero; then th
 
 
 def list_columns(capacity: int) -> tuple[int, int, int, int]:
-    """Return offsets in a list: of rewards, rows that start, rows that are over, and reports."""
+    """
+    Return the byte offsets of four arrays in a list of `capacity` rows.
+
+    They are the rewards, the rows that start an episode, the rows after which no agent is live, and
+    the reports.
+    """
     numbers = [LIST_HEADER + 4 * capacity * column for column in range(4)]
     return numbers[0], numbers[1], numbers[2], numbers[3]
 
 
 @unique
 class Moved(IntFlag):
-    """Bits of a row's `moved`, beside the two of its state; none is set if its agent runs on."""
+    """
+    Bits of a row's field `moved`, beside two for its state; none is set if its agent continues.
+    """
 
     ABSENT = 4  # the agent of the row before is not live, or it has another id
     NEW = 8  # the row before has another id, or is not followed
@@ -93,7 +100,7 @@ class Moved(IntFlag):
 
 @unique
 class Kind(IntEnum):
-    """Kinds of sessions that a record stands for."""
+    """Kinds of sessions, as a session record names them."""
 
     INFERENCE = 1
     TRAINING = 2
@@ -101,7 +108,7 @@ class Kind(IntEnum):
 
 @unique
 class RefusalReason(IntEnum):
-    """Reasons for which the shim refuses a push or a submit, each with its two numbers."""
+    """Reasons why the shim refuses a push or a submit, each with two numbers that explain it."""
 
     SESSION = 1  # the handle; 0
     KIND = 2  # the handle; the kind of session that the function takes
@@ -118,10 +125,11 @@ class RefusalReason(IntEnum):
 @unique
 class Reason(IntEnum):
     """
-    Reasons for which the shim suspends its guest.
+    Reasons why the shim suspends its guest.
 
-    A number from FIRST_IMPORT on is a host-lane import: 18, for example, is the one of index 2. One
-    from FIRST_GAME on is a function of the embedder's game, by its index in `Linkage.game`.
+    A number from FIRST_IMPORT on is an import that Python answers: 18, for example, is the import
+    of index 2. A number from FIRST_GAME on is a function of the embedder's game, by its index in
+    `Linkage.game`.
     """
 
     RUNNING = 0

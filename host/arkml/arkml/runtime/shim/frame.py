@@ -1,4 +1,6 @@
-"""The part of the shim that no table decides: suspending, growing, submits, the loop of frames."""
+"""
+The part of the shim that is the same for all imports: suspending, growing, submits, the frame loop.
+"""
 
 from __future__ import annotations
 

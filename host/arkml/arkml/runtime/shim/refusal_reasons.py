@@ -1,4 +1,4 @@
-"""Reasons of refused pushes and submits, which the shim leaves in a guest's control block."""
+"""Reasons of refused pushes and submits, which the shim notes in a guest's control block."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RefusalNotes:
     """
     The refusals of one guest's pushes and submits; `control` is the offset of its control block.
 
-    `by_host` is the name of the last error with which the host refused one, "" for none.
+    `by_host` is the name of the error by which the host last refused a submit, "" for none.
     """
 
     __slots__ = ("_code_of_host", "_control", "_numbers", "_text_of_host", "_words", "by_host")
@@ -37,13 +37,15 @@ class RefusalNotes:
 
     def note(self, error: AbiError) -> None:
         """
-        Note the host's error as text: an error kept would hold the refused objects alive.
+        Note the text of the host's error, not the error, which would keep refused objects alive.
         """
         self.by_host, self._code_of_host = type(error).__name__, error_code(error)
         self._text_of_host = str(error)[:_MOST_TEXT]
 
     def sentence(self, reason: RefusalReason) -> str:
-        """Return a sentence on the last refusal for that reason: function, code and numbers."""
+        """
+        Return a sentence about the last refusal for a reason, with the function, code and numbers.
+        """
         start = self._start(reason)
         function = _names()[self._words[(start + at.REFUSED_FUNCTION) >> 2]]
         given = self._numbers[(start + at.REFUSED_GIVEN) >> 3]
@@ -51,7 +53,7 @@ class RefusalNotes:
         return f"{function} answered {self._code(reason).name}: {self._why(reason, given, wanted)}"
 
     def counts(self) -> Counter[str]:
-        """Count the refusals by their sentences, with the latest sentence for each reason."""
+        """Return how often each reason refused a call, by the latest sentence about that reason."""
         found: Counter[str] = Counter()
         for reason in RefusalReason:
             if count := self._words[(self._start(reason) + at.REFUSED_COUNT) >> 2]:

@@ -9,7 +9,8 @@ memory, with a control block for each guest and a record for each session (see `
 shim reads and writes both sides by plain loads and stores, and the host finds all it needs in
 memory that numpy sees too. A push therefore reaches Python only to make its region larger.
 
-The lane of a function (`abi.schema.Lane`) decides how its export is rendered:
+The lane of a function (`abi.schema.Lane`: by whom it is answered) decides how its export is
+rendered:
 
 - PUSH appends one row to the columns of a session and returns: no suspension. `_push` checks the
   handle, the state, the widths and the bounds of each slice, asks for room, stores the scalars as
@@ -35,8 +36,8 @@ is refused for its arguments empties the queue of its session.
 Two parts of a push look odd and are there for speed. While features are copied, four vector sums
 add them up; a sum that is finite proves that all its floats are, so that a submit scans the rows
 again only if a sum was suspect. And before a row is stored, it is compared with the row that its
-place still holds from the submit before (`_moved`): if the agent is the same and runs on, the bits
-of `moved` are zero, and an environment need not search for the agent.
+memory still holds from the previous submit (`_moved`): if the agent is the same and continues, the
+bits of `moved` are zero, and an environment need not search for the agent.
 
 The text is the same for all guests with the same imports: widths, capacities and addresses are
 fields of records, not constants. One compiled module serves every session of these guests. What no
@@ -97,13 +98,15 @@ def module(
 
 
 def host_imports(apis: Iterable[Api]) -> Iterator[tuple[Api, Function]]:
-    """Yield the functions that a Python handler answers, in the order of their indices."""
+    """
+    Yield the functions that a Python handler answers, in the order of their indices in the shim.
+    """
     for api in apis:
         yield from ((api, f) for f in api.functions if f.lane.has_handler)
 
 
 def noted(apis: Iterable[Api]) -> Iterator[tuple[Api, Function]]:
-    """Yield the functions whose refusals the shim notes, in the order of their numbers."""
+    """Yield the functions whose refusals the shim notes, in the order of their numbers there."""
     for api in apis:
         for function in api.functions:
             if function.lane in (Lane.PUSH, Lane.SUBMIT, Lane.ANSWER):
@@ -116,7 +119,7 @@ def export_name(module: str, symbol: str) -> str:
 
 
 def game_export(index: int) -> str:
-    """Return the name of the export that a guest imports as a function of the game."""
+    """Return the name of the shim's export for function `index` of the embedder's game."""
     return f"game:{index}"
 
 

@@ -1,4 +1,4 @@
-"""The clocks of a guest."""
+"""The clocks of a guest, which may be other than the machine's."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Clocks(Protocol):
 
     def wait(self, until: int | None, timeout: float, rest: Callable[[float], object]) -> None:
         """
-        Let time pass `until` a reading of the monotonic clock, if that is not None.
+        Let time pass until the monotonic clock reads `until`, if that is not None.
 
-        `rest(seconds)` blocks for at most this time; it is called with at most `timeout`.
+        `rest(seconds)` blocks for at most that time; it is called with at most `timeout` seconds.
         """
         ...
 
     def earliest(self, until: int) -> float:
-        """Return the time of `time.monotonic` before which the reading `until` cannot come."""
+        """Return the `time.monotonic` time before which the clock cannot read `until`."""
         ...
 
 

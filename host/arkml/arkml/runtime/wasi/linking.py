@@ -30,7 +30,7 @@ _MOST = (1 << 31) - 1
 @dataclass(frozen=True, slots=True)
 class Directory:
     """
-    A directory that a guest may open.
+    A directory of the machine that a guest may open.
 
     Args:
         host: Path of the directory on this machine, such as "data".
@@ -154,13 +154,13 @@ QUIET_GRANT = WasiGrant(stdout=_drop, stderr=_drop)
 
 
 def shim_exports(linkage: Linkage) -> ShimExports:
-    """Return what the shim of a guest exports: the guest's own imports, and the WASI shim's."""
+    """Return the functions that a guest's shim must export, for the guest and for the WASI shim."""
     beneath = [(OURS, name) for name in (*WAITING, *VIRTUAL)] if linkage.wasi else []
     return ShimExports(frozenset((*linkage.shim, *beneath)), linkage.game)
 
 
 def config(grant: WasiGrant) -> wasmtime.WasiConfig:
-    """Return the part of a grant that wasmtime provides, without the standard streams."""
+    """Return the wasmtime configuration for a grant, without the standard streams."""
     wasi = wasmtime.WasiConfig()
     wasi.argv = list(grant.arguments)
     wasi.env = list(grant.environment.items())
@@ -176,9 +176,9 @@ def config(grant: WasiGrant) -> wasmtime.WasiConfig:
 
 def free_descriptors(limit: int, grant: WasiGrant) -> int:
     """
-    Return the number of descriptors that a guest may open, beside its streams and directories.
+    Return how many descriptors a guest may open beside its streams and directories.
 
-    With one directory, for example, it is 252 of 256.
+    With one directory and a limit of 256, for example, it is 252.
     """
     return min(max(0, limit - _STREAMS - len(grant.directories)), _MOST)
 
@@ -210,7 +210,7 @@ class WasiLinker:
         virtual: bool,
     ) -> None:
         """
-        Add the steps that define the calls that a guest imports and the WASI shim exports.
+        Add the steps that define the WASI functions that a guest imports.
 
         Args:
             steps: The steps that make the guest, whose main shim and memory are there.

@@ -1,4 +1,4 @@
-"""Wasm module between a guest and wasmtime's WASI, which bounds calls and replaces some."""
+"""The WASI shim: wasm code between a guest and wasmtime's WASI that bounds and replaces calls."""
 
 from __future__ import annotations
 

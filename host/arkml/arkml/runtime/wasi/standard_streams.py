@@ -1,4 +1,4 @@
-"""The standard streams of guests: their input, and the program's own streams for their output."""
+"""The standard streams of guests: their input, and output to the streams of the Python program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 
 class Stdin:
-    """Standard input, with a test of whether a read would block."""
+    """A guest's standard input, with a test of whether a read would block."""
 
     def __init__(self, source: BinaryIO | bytes) -> None:
         self._stream = io.BytesIO(source) if isinstance(source, bytes) else source

@@ -23,15 +23,19 @@ class World(Clocks, Protocol):
 
 
 class MachineWorld(MachineClocks):
-    """The machine's clocks and random numbers, of a guest whose host has to see what it gets."""
+    """
+    The machine's clocks and random numbers, answered by the host so that a trace can record them.
+    """
 
     def random(self, size: int) -> bytes:
-        """Return random bytes."""
+        """Return `size` random bytes of the operating system."""
         return os.urandom(size)
 
 
 class VirtualCalls(WasiCalls):
-    """Handlers of the `arkml-wasi` table for one guest with a `World` of its own."""
+    """
+    Handlers of WASI calls for clocks and random numbers, for a guest with a `World` of its own.
+    """
 
     def __init__(self, grant: WasiGrant, memory: GuestMemory, world: World) -> None:
         super().__init__(grant, memory, world)
@@ -53,7 +57,9 @@ class VirtualCalls(WasiCalls):
         return Errno.SUCCESS
 
     def random_get(self, buffer: int, size: int) -> int:
-        """Fill a buffer. The shim asks for `RANDOM_PIECE` bytes at most."""
+        """
+        Fill a buffer with random bytes; the shim asks for at most `RANDOM_PIECE` bytes at a time.
+        """
         try:
             self._memory.check(buffer, size)
         except InvalidArguments:

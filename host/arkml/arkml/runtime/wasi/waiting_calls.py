@@ -44,7 +44,7 @@ _ABORT = re.compile(r"^fatal runtime error: .*", re.MULTILINE)
 
 
 class Errno(IntEnum):
-    """The numbers of WASI preview 1 `errno` that this module answers."""
+    """The `errno` numbers of WASI preview 1 that this module returns."""
 
     SUCCESS = 0
     BADF = 8
@@ -54,7 +54,7 @@ class Errno(IntEnum):
 
 
 class Tag(IntEnum):
-    """The kind of event of a subscription."""
+    """The kind of event of a subscription of `poll_oneoff`."""
 
     CLOCK = 0
     READ = 1
@@ -63,7 +63,7 @@ class Tag(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One event to wait for; `at` is a reading of `Clocks.reading`, for a clock."""
+    """One event that `poll_oneoff` waits for; a clock's `at` is a reading of `Clocks.reading`."""
 
     userdata: int
     tag: Tag
@@ -72,18 +72,18 @@ class Subscription:
 
     @property
     def reads_input(self) -> bool:
-        """Return True for a read of standard input, the only read that may have to wait."""
+        """True for a read of standard input, the only read that may have to wait."""
         return self.tag is Tag.READ and self.fd == 0
 
     @property
     def is_ready(self) -> bool:
-        """Return True for a write or a read of a file: both are always ready."""
+        """True for a write or a read of a file, which are always ready."""
         return self.tag is not Tag.CLOCK and not self.reads_input
 
 
 class WasiCalls:
     """
-    Handlers of the `arkml-wasi` table for one guest.
+    Handlers, for one guest, of the WASI calls that may wait.
 
     A call that has to wait sets a Wait in `waiting`; the guest stays suspended until it is over.
     `clocks` measure the waits, by default the machine's clocks.
@@ -146,7 +146,7 @@ class WasiCalls:
         return harmless("\n".join(line for line in lines if not line.startswith("note: ")).strip())
 
     def forget_printed(self) -> None:
-        """Forget the output to standard error, before the next call."""
+        """Forget what the guest wrote to standard error, before its next call."""
         self._errors = b""
 
     def _warn_once(self, fd: int, text: str) -> None:
