@@ -1,4 +1,4 @@
-"""Account of one guest: the time and the memory that are charged to it, by kind."""
+"""Accounting: the time and the memory charged to one guest, by kind."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class WorkKind(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Usage:
     """
-    The time and the memory that one guest has used, or several guests together.
+    The time and the memory that one guest, or several together, have used.
 
     Times are in seconds since loading, sizes in bytes at present. `session_bytes` and `work_bytes`
     leave out models of the embedder.
 
     Attributes:
-        wasm_seconds: Time of wasm.
+        wasm_seconds: Time in WebAssembly.
         import_seconds: Time of imports that Python answered.
         function_seconds: Time of functions of the embedder's game.
         copy_seconds: Time of copies to larger columns.
@@ -58,15 +58,15 @@ class Usage:
         policy_seconds: Time of policies of the embedder, which is not charged.
         wait_seconds: Waits that the guest asked for, such as sleeps.
         memory_bytes: Wasm memory.
-        object_bytes: The most that its structs, arrays and exceptions may use together.
+        object_bytes: The most that structs, arrays and exceptions of the guest may use together.
         column_bytes: Queues of its sessions.
         session_bytes: Snapshots that were loaded, models in use, and the observations and results
             of brains.
         agent_bytes: State of its agents, and rows that an environment keeps.
-        request_bytes: Unfinished requests to hives, results that it has not taken, and the
+        request_bytes: Unfinished requests to hives, results that the guest has not taken, and the
             experiments of an environment.
         vector_bytes: The return slice and the pending vector of its last call.
-        work_bytes: Arrays that runs of its models need, such as intermediate results.
+        work_bytes: Arrays that runs of the guest's models need, such as intermediate results.
         snapshot_bytes: Snapshots of the guest that the embedder keeps.
 
     """
@@ -91,7 +91,7 @@ class Usage:
 
     @property
     def run_seconds(self) -> float:
-        """Seconds that count toward `Limits.run_seconds`, of all calls together."""
+        """Seconds of all calls together that count toward `Limits.run_seconds`."""
         answers = self.import_seconds + self.function_seconds
         checks = self.copy_seconds + self.vetting_seconds
         return self.wasm_seconds + answers + checks + self.model_seconds
@@ -102,7 +102,7 @@ class Usage:
         return sum(getattr(self, field.name) for field in fields(self)[_FIRST_SIZE:])
 
     def without_memory(self) -> Usage:
-        """Return the times alone, as for a closed guest."""
+        """Return a copy with all sizes 0, as for a closed guest."""
         sizes = fields(self)[_FIRST_SIZE:]
         return replace(self, **dict.fromkeys((field.name for field in sizes), 0))
 
@@ -112,7 +112,7 @@ class Usage:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields and their sums as plain numbers, as JSON takes them."""
+        """Return the fields and their sums as plain numbers, which JSON can hold."""
         return {**asdict(self), "run_seconds": self.run_seconds, "total_bytes": self.total_bytes}
 
 
@@ -125,7 +125,7 @@ KINDS = 8
 
 
 class Seconds(Protocol):
-    """The part of a `Lockstep` that accounts use: the seconds charged to guests, by place."""
+    """The part of `Lockstep` that accounts use: the seconds charged to guests, by position."""
 
     used: array[float]
     began: array[float]
@@ -135,30 +135,42 @@ class Seconds(Protocol):
     touched: set[int]
 
     def counted(self, seconds: float, *, may_wait: bool = False) -> float:
-        """Return the seconds to charge of a stretch that this thread just ended."""
+        """Return the seconds to charge for a period that this thread just ended."""
 
     def leave_out(self, seconds: float) -> None:
-        """Note that seconds being charged are no processor time since the last reading."""
+        """
+        Note that these charged seconds are not part of the thread's next processor time reading.
+        """
 
 
 class SingleSeconds(Protocol):
-    """The part of `SingleCalls` that accounts use."""
+    """The part of `SingleCalls` that accounts use: seconds of model runs in native calls."""
 
     def seconds(self) -> tuple[float, float]:
-        """Return the seconds of models that were charged, and of policies that were not."""
+        """
+        Return the seconds of runs of the guest's models, and of the embedder's policies.
+
+        The guest is charged for the first number only.
+        """
 
     def seconds_at(self, began: float) -> tuple[float, float]:
-        """Return these seconds when the call began at which `began` seconds were charged."""
+        """
+        Return the result of `seconds` at the start of the call before which `began` were charged.
+        """
 
 
 class ByteLimits(Protocol):
-    """The limits on the bytes of a guest. To call it raises GuestMemoryFull if they are over."""
+    """
+    The limits on the bytes of a guest; calling it raises GuestMemoryFull if they are exceeded.
+    """
 
     def __call__(self, size: int, /) -> None:
         """Raise GuestMemoryFull if `size` more bytes are over the guest's limit."""
 
     def admits(self, size: int) -> bool:
-        """Return False if a result of `size` bytes is over the guest's limit. On any thread."""
+        """
+        Return False if a result of `size` bytes exceeds the guest's limit. Any thread may call it.
+        """
 
 
 class _NoLimits:
@@ -177,9 +189,9 @@ _NO_LIMITS = _NoLimits()
 
 class Account:
     """
-    The seconds that are charged to one guest, in its present call and since it was loaded.
+    The seconds charged to one guest, in its present call and since it was loaded.
 
-    `place` is the place of the guest in `lockstep`, which counts all seconds together.
+    `place` is the guest's position in `lockstep`, which holds the sums of all its guests.
     """
 
     __slots__ = (
@@ -222,28 +234,32 @@ class Account:
 
     @property
     def kept_rows(self) -> KeptBytes:
-        """Rows that an environment keeps: of live agents, and demonstrations."""
+        """
+        Bytes of rows that an environment keeps for the guest: of live agents, and demonstrations.
+        """
         return self._both_kept()[0]
 
     @property
     def kept_experiments(self) -> KeptBytes:
-        """Experiments that an environment keeps, with their texts and names of metrics."""
+        """Bytes of experiments that an environment keeps, with their texts and names of metrics."""
         return self._both_kept()[1]
 
     @property
     def kept_bytes(self) -> tuple[int, int]:
-        """The bytes that count for kept rows and for kept experiments. Any thread may read it."""
+        """The bytes charged for kept rows and for kept experiments. Any thread may read it."""
         if self._kept is None:
             return 0, 0
         rows, experiments = self._kept
         return rows.granted, experiments.granted
 
     def require_bytes(self, size: int) -> None:
-        """Raise GuestMemoryFull if `size` more bytes are over the guest's limit."""
+        """Raise GuestMemoryFull if `size` more bytes would exceed the guest's limit."""
         self.limits(size)
 
     def admit(self, size: int) -> bool:
-        """Return False if a result of `size` bytes is over the guest's limit. On any thread."""
+        """
+        Return False if a result of `size` bytes exceeds the guest's limit. Any thread may call it.
+        """
         return self.limits.admits(size)
 
     def _both_kept(self) -> tuple[KeptBytes, KeptBytes]:
@@ -263,7 +279,7 @@ class Account:
         return max(0.0, self.budget - self.used)
 
     def charge(self, kind: WorkKind, seconds: float) -> None:
-        """Charge a stretch of work that this thread just ended."""
+        """Charge a period of one kind of work that this thread just ended."""
         if seconds > LONG:
             seconds = self.counted(seconds, may_wait=kind in _MAY_WAIT)
         self.begin_kinds()
@@ -272,9 +288,9 @@ class Account:
 
     def add_run(self, seconds: float, *, is_of_guest: bool, older: float = 0.0) -> None:
         """
-        Charge seconds of runs of a model that the guest brought; only count other seconds.
+        Add seconds of model runs: charge them if the guest brought the model, else only count them.
 
-        Of these, `older` were spent before the present call.
+        `older` of these seconds were spent before the present call.
         """
         self.begin_kinds()
         models, policies = self._older
@@ -288,20 +304,22 @@ class Account:
             self.policy_seconds += seconds
 
     def charge_function(self, seconds: float) -> None:
-        """Charge a function of the game that this thread just ended."""
+        """Charge the seconds of a call of a game's function that this thread just ended."""
         if seconds > LONG:
             seconds = self.counted(seconds)
         self._lockstep.functions[self._place] += seconds
         self._lockstep.used[self._place] += seconds
 
     def charge_import(self, seconds: float) -> None:
-        """Charge an import that this thread just answered, less its work of other kinds."""
+        """
+        Charge the seconds of an import just answered, without work in it that was charged already.
+        """
         self.charge(WorkKind.IMPORTS, max(0.0, seconds - self._inner))
         self._inner = 0.0
 
     def counted(self, seconds: float, *, may_wait: bool = False) -> float:
         """
-        Return the seconds to charge of a stretch that this thread just ended; the rest is `extra`.
+        Return the seconds to charge for a period that this thread just ended; `extra` gets others.
         """
         counted = self._lockstep.counted(seconds, may_wait=may_wait)
         self.add_extra(seconds - counted)
@@ -319,24 +337,30 @@ class Account:
             self.add_extra(seconds)
 
     def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[None]:
-        """Charge a block, which loads a model inside of an import, if the guest brought it."""
+        """
+        Charge the time of a `with` block that loads a model in an import, if the guest brought it.
+        """
         return _Inside(self, WorkKind.VETTING, is_charged=is_of_guest)
 
     def running(self, *, is_of_guest: bool) -> AbstractContextManager[None]:
-        """Charge a block, which runs models inside of an import, if the guest brought them."""
+        """
+        Charge the time of a `with` block that runs models in an import, if the guest brought them.
+        """
         return _Inside(self, WorkKind.MODELS, is_charged=is_of_guest)
 
     def noting(self) -> AbstractContextManager[None]:
-        """Charge a block, which notes metadata of a submit; `take_noted` returns its seconds."""
+        """Charge the time of a `with` block that reads metadata of a submit; see `take_noted`."""
         return _Inside(self, WorkKind.IMPORTS, is_charged=True)
 
     def take_noted(self) -> float:
-        """Return the seconds of `noting` since the last call, which are not the submit's."""
+        """
+        Return and reset the seconds of `noting`, which do not count as time of the submit itself.
+        """
         noted, self._inner = self._inner, 0.0
         return noted
 
     def add_inside(self, kind: WorkKind, seconds: float, *, is_charged: bool) -> None:
-        """Count a stretch inside of an import apart from it; charge it if `is_charged`."""
+        """Count work within an import separately from the import; charge it if `is_charged`."""
         self._inner += seconds
         self.begin_kinds()
         if is_charged:
@@ -345,7 +369,9 @@ class Account:
             self.policy_seconds += seconds
 
     def usage(self, sizes: Mapping[str, int]) -> Usage:
-        """Return the seconds since loading, and these sizes, such as {"memory_bytes": 65536}."""
+        """
+        Return the seconds since loading with the given sizes, such as {"memory_bytes": 65536}.
+        """
         seconds = self._seconds
         functions = self._lockstep.functions[self._place]
         models, policies = self._models_and_policies()
@@ -379,7 +405,7 @@ class Account:
         lockstep.before[start : start + KINDS] = noted
 
     def last_call(self) -> Usage:
-        """Return the seconds of the present call or, after it, of the last one, without sizes."""
+        """Return the seconds, by kind, of the present call or of the last one, without sizes."""
         self.begin_kinds()
         imports, copies, vetting, models, own_models, policies, waits, functions = (
             now - before
@@ -483,11 +509,11 @@ def counted_seconds(seconds: float, *, may_wait: bool = False, charged: float = 
     """
     Return the seconds to charge for `seconds` of wall time that this thread just spent.
 
-    They are no more than the processor time since the last reading of the thread's clock, less what
-    was `charged` for shorter stretches since then. A thread
-    that was held up is not charged for others, nor for garbage collections of the whole process: of
-    30 ms in which it ran for 10, it is charged for 10. It is charged for time that child processes
-    report for it. With `may_wait`, if it hardly ran and no process reports time, it waited for work
+    These are at most the processor time since the last reading of the thread's clock, less the
+    seconds `charged` for shorter periods since then. So a thread that was held up by others, or by
+    a garbage collection of the whole process, is charged only for its own time: 10 ms if it ran for
+    10 ms of 30. Time that child processes report for it is charged, too. With `may_wait`, a thread
+    that hardly ran, and for which no process reports time, counts as waiting for work done
     elsewhere, and is charged for all of it.
     """
     now = _processor_clock()

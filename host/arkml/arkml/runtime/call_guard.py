@@ -1,4 +1,4 @@
-"""Guard of a call in progress: its lock, the ticker, and SIGINT."""
+"""The call guard: a lock that admits one call, with the epoch ticker and the handling of SIGINT."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from arkml.runtime.interrupts import GUARD, MAIN_THREAD, Task, is_running, runs_
 
 
 class GuardedCalls(Protocol):
-    """The calls of one guest that the guard lets through."""
+    """The calls of one guest that a call guard admits."""
 
     @property
     def place(self) -> int:
-        """Place of the guest in its lockstep."""
+        """Position of the guest in its lockstep."""
 
     @property
     def is_in_call(self) -> bool:
@@ -28,10 +28,10 @@ class GuardedCalls(Protocol):
 
     @property
     def is_given_up(self) -> bool:
-        """True if the guest has failed in a call that was not dropped yet."""
+        """True if the guest has failed in a call that has not been dropped yet."""
 
     def fail(self, error: BaseException) -> None:
-        """Drop the call: the guest is failed from now on."""
+        """Drop the call in progress, and fail the guest."""
 
     def let_go(self) -> None:
         """Drop the call of a guest that has failed."""
@@ -39,14 +39,14 @@ class GuardedCalls(Protocol):
 
 class CallGuard:
     """
-    Lock that admits one call at a time, of one guest or of the guests that share columns.
+    Lock that admits one call at a time, of one guest or of all guests that share column memory.
 
-    `lost` counts the guests that were abandoned or closed, or got another state or module, so that
-    addresses in them may be others; `callers` holds the live ones. What lies in `waiting` is called
-    with these before the next call, and then taken out, which another thread may append to. If an
-    exception of a signal handler cuts it off, it is called again. `dropped` holds weak references
-    to snapshots of these guests that were dropped, which append themselves; before the next call
-    `settle` is called if it holds some.
+    `lost` counts guests that were abandoned or closed, or got another state or module, after which
+    addresses in them may have changed. `callers` holds the live guests' calls. `waiting` holds
+    functions, which any thread may append: each is called with `callers` before the next call, and
+    then removed; a function that a signal handler interrupted by an exception is called again.
+    `dropped` collects weak references to snapshots that were dropped; if it has any, `settle` is
+    called before the next call.
 
     A signal handler can raise on the main thread between any two instructions of Python, and so cut
     a call off outside of every `finally` that would open the guard. The next call that finds it
@@ -76,7 +76,7 @@ class CallGuard:
         """
         Begin a call, or raise GuestBusy before anything is touched.
 
-        If an earlier call was cut off, its guests fail now. Returns their places, else None.
+        If an earlier call was cut off, its guests fail now, and their positions are returned.
         """
         thread = threading.get_ident()
         main = thread == MAIN_THREAD
@@ -129,13 +129,15 @@ class CallGuard:
             raise
 
     def belongs_to(self, task: weakref.ref[Task]) -> None:
-        """Note that the call in progress belongs to a coroutine, between whose turns others run."""
+        """Note that the call in progress belongs to a coroutine, and may let other tasks run."""
         self._task = task
         if (coroutine := task()) is not None:
             GUARD.tasks[coroutine] = None
 
     def cancel(self) -> None:
-        """Make the call in progress raise GuestCancelled at its next yield, from any thread."""
+        """
+        Make the call in progress raise GuestCancelled at its next yield. Any thread may call it.
+        """
         self._cancelled = True
 
     def check_interrupt(self) -> None:
@@ -148,7 +150,9 @@ class CallGuard:
 
     @contextmanager
     def kept(self, name: str) -> Iterator[None]:
-        """Keep calls out; raises GuestBusy if one is in progress."""
+        """
+        Hold the guard for a `with` block, so that no call begins; raises GuestBusy during a call.
+        """
         main, before = threading.get_ident() == MAIN_THREAD, self._is_mains
         if main:
             self._is_mains = True

@@ -4,8 +4,8 @@ One guest's call, from its start through each suspension to its end.
 Theory of operation. A guest runs on a stack of its own, a fiber of wasmtime, so that a call can
 stop in the middle of wasm and continue later without a thread. A call in progress is a future:
 `_poll` runs it, without Python's global lock, until it either ends or suspends. The futures belong
-to the guest's `Lockstep`, one for each place. A `Fiber` begins the call at its place, polls it, and
-serves each suspension in between.
+to the guest's `Lockstep`, which has one place (a slot) for each guest. A `Fiber` begins the call at
+its place, polls it, and serves each suspension in between.
 
 Nothing runs on the fiber's stack but wasm and the suspension itself. The shim, to which the guest's
 imports of the ABI are linked, writes a `Reason` and its arguments into the guest's control block
@@ -114,14 +114,14 @@ FiberParts: TypeAlias = tuple[Sandbox, Account, CallGuard, Handlers, WaitSource,
 
 class Fiber:
     """
-    The fiber of one guest, whose call is at `place` of a lockstep.
+    The stack on which one guest's calls run; `place` is the guest's slot in the lockstep.
 
     Args:
         sandbox: The instance of the guest, with its control block and its lockstep.
         account: The account that is charged.
-        call_guard: Lets one call at a time through.
-        handlers: Answer host-lane imports.
-        waiting: Asked after each import for the wait that the guest has to end.
+        call_guard: Guard that admits one call at a time.
+        handlers: Handlers of imports that Python answers.
+        waiting: Asked after each import whether the guest has to wait.
         name: Name of the guest, such as `npc.wasm#3`.
 
     """
@@ -231,18 +231,19 @@ class Fiber:
                 raise
 
     def use_single(self, single: SingleCalls) -> None:
-        """Have `run` run calls by `single`."""
+        """Let `run` make calls by the native library, through `single`."""
         self._single = self.account.single = single
         single.set_room(self._room)
 
     def run(self, entry: ExportedFunction, arguments: Sequence[Number]) -> int:
         """
-        Begin a call with the limits of the last one, and run it in the native library.
+        Begin a call with the limits of the previous call, and run it in the native library.
 
-        There must be some since `use_single`, and half of the last call's time must be left.
+        A call must have been made since `use_single`, and have left at least half of its time.
 
         Returns:
-            `native.DONE`, and the call is over; or else what `follow` takes, which must be called.
+            `native.DONE` if the call has ended, else an outcome, with which `follow` must be
+                called.
 
         Raises:
             GuestBusy, GuestFailed, UsageError: As `start`.
@@ -262,9 +263,7 @@ class Fiber:
         return outcome
 
     def follow(self, outcome: int) -> Event:
-        """
-        Go on with a call that `run` did not end; returns and raises as `advance` does.
-        """
+        """Continue a call that `run` did not end; returns and raises as `advance` does."""
         assert self._single is not None
         self.suspended_at = _clock()
         self._frame = self._words[self.block + _FRAMES]
@@ -281,9 +280,7 @@ class Fiber:
         return self.advance() if outcome == SPENT else self.proceed()
 
     def begin_time(self) -> float:
-        """
-        Begin to charge a call, or its continuation after a submit, from now on; return the time.
-        """
+        """Begin to charge a call, or its continuation after a submit, and return the time."""
         if MARK not in KNOWN:
             LogLevels.refresh()
         self.suspended_at = now = _clock()
@@ -293,7 +290,7 @@ class Fiber:
 
     def park(self, *, is_between_turns: bool = False) -> None:
         """
-        Leave the guest suspended in its submit, or between two turns, and end the call guard.
+        Leave the guest suspended in its submit or between two turns, and release the call guard.
 
         Raises KeyboardInterrupt if SIGINT came; even then the fiber is parked.
         """
@@ -302,7 +299,7 @@ class Fiber:
 
     def unpark(self) -> None:
         """
-        Shut the call guard, as a call does. Raises GuestBusy.
+        Take the call guard again, to continue a parked call. Raises GuestBusy.
 
         After a submit the guest has the whole budget of the call, between turns the rest of it.
         """
@@ -317,13 +314,13 @@ class Fiber:
         self.is_between_turns = False
 
     def shorten_turns(self) -> None:
-        """Let turns be one tick long from now on."""
+        """Make each turn one tick of the epoch long from now on."""
         self._whole_turn = 1
         self._take_turns(1)
 
     def set_limits(self, budget: float | None, call_seconds: float | None = None) -> None:
         """
-        Set the limits of a call that its lockstep has begun, in seconds, None for no limit.
+        Set the limits, in seconds, of a call that the lockstep has begun; None sets no limit.
 
         `budget` limits the time that is charged to the guest, `call_seconds` this time plus the
         waits that the guest asked for.
@@ -335,7 +332,7 @@ class Fiber:
 
     def advance(self, *, gives_way: bool = False) -> Event:
         """
-        Run the guest until its call or frame ends (None), or until it needs its caller.
+        Run the guest until its call or frame ends (None), or until its caller must act.
 
         With `gives_way` it also returns at the end of a turn. Time since `suspended_at` is charged.
         Raises GuestTimeout when the budget is used up and KeyboardInterrupt after SIGINT; `finish`
@@ -386,7 +383,7 @@ class Fiber:
 
     def call_game(self) -> None:
         """
-        Answer the call of a function of the game that the guest is suspended in, and charge it.
+        Answer the guest's call of a function of the game, and charge the time of it.
 
         The time is counted from `suspended_at`. Raises GameFunctionFailed.
         """
@@ -414,9 +411,7 @@ class Fiber:
         return self._sandbox.memory, self._words[self.block + _PAGES]
 
     def settle(self, wait: Wait) -> None:
-        """
-        Let the call in which the guest waited return, and charge the guest for its answer.
-        """
+        """Let the call in which the guest waited return, and charge the guest for the answer."""
         since, self._waits_since = self._waits_since, None
         self.suspended_at = over = _clock()
         if since is not None:
@@ -429,20 +424,22 @@ class Fiber:
             self._set_alert()
 
     def look_at_wait(self) -> None:
-        """Raise GuestTimeout if the guest waits for longer than its call may take."""
+        """Raise GuestTimeout if the guest's wait makes its call exceed the time limit."""
         if self._waits_since is not None and self._call_seconds != math.inf:
             taken = self.account.used + self.account.extra + _clock() - self._waits_since
             if taken >= self._call_seconds:
                 raise self._late(taken)
 
     def check_wait(self) -> None:
-        """Raise GuestCancelled or KeyboardInterrupt if one is due, else as `look_at_wait` does."""
+        """
+        Raise GuestCancelled or KeyboardInterrupt if one is due, or GuestTimeout as `look_at_wait`.
+        """
         self.call_guard.check_interrupt()
         self.look_at_wait()
 
     def timeout(self, text: str) -> GuestTimeout:
         """
-        Return the error of a call that is given up.
+        Return the error for a call that took too long.
 
         A guest that can be resumed is resumed once more to trap, which gives the error a backtrace.
         """
@@ -455,7 +452,7 @@ class Fiber:
         return numbers[block + _TRAP] != 0 or numbers[block + _ERROR] != 0
 
     def take_errors(self) -> tuple[bindings.Address, bindings.Address]:
-        """Return the addresses of the trap and the error that a call left, and forget them."""
+        """Return the addresses of the trap and the error that a call left, and clear both words."""
         numbers = self._numbers
         trap, error = (self.block >> 1) + _TRAP, (self.block >> 1) + _ERROR
         errors = numbers[trap], numbers[error]
@@ -487,7 +484,8 @@ class Fiber:
         """
         Raise GuestTimeout if the time of the call is used up; near its end make turns short.
 
-        In a loop that runs ahead each frame has the time of a call, counted from its first look.
+        In a loop that runs frames ahead, each frame has the time of a call, counted from the first
+        check in it.
         """
         if self._words[self.block + _FRAMES] != self._frame:
             self._begin_budget()

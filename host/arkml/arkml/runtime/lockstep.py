@@ -1,4 +1,4 @@
-"""Calls of many guests that are advanced together."""
+"""The lockstep, which owns the calls in progress of many guests and advances them together."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ Slots: TypeAlias = npt.NDArray[np.uint64]
 
 class Turn(NamedTuple):
     """
-    Places of the guests of one round, by outcome.
+    The guests of one round, by outcome; a guest is given by its place (slot) in the lockstep.
 
-    A guest that came to the end of a frame is in no list.
+    A guest that reached the end of a frame is in none of the lists.
 
     Attributes:
         ended: Guests whose calls ended.
         submitted: Guests suspended in a submit of finite features.
         other: Guests with another request, such as an import, or near the end of their budgets.
-        is_late: True if a turn ran out: it is time to check for SIGINT.
+        is_late: True if a guest used up its turn: it is time to check for SIGINT.
 
     """
 
@@ -64,13 +64,15 @@ class Turn(NamedTuple):
 
 class Lockstep:
     """
-    Calls in progress of the guests that share columns, and the one owner of their raw futures.
+    The calls in progress of all guests that share column memory; it alone owns their futures.
 
-    Each guest has a place, and at most one call in progress there: a plain one, or the shim's loop
-    of frames, which is parked at the end of each frame. Rounds run in the native library, on up to
-    `threads` threads; nothing is done in Python for each guest.
+    Each guest has a place, which is a slot in the arrays of the lockstep, and at most one call in
+    progress: a plain call, or the shim's loop of frames, which is parked at the end of each frame.
+    Rounds run in the native library, on up to `threads` threads; nothing is done in Python for each
+    guest.
 
-    It refers to no guest; each guest's `GuestStore` keeps it alive until the guest is freed.
+    The lockstep refers to no guest; each guest's `GuestStore` keeps it alive until the guest is
+    freed.
     """
 
     def __init__(self, arena: Arena, threads: int = 1) -> None:
@@ -129,9 +131,10 @@ class Lockstep:
 
     def enter(self, control: int) -> int:
         """
-        Return the place of a new guest, the first that is free; `control` is its block.
+        Return the place of a new guest: the first free slot.
 
-        Raises GuestBusy in the middle of a round.
+        `control` is the offset of the guest's control block. Raises GuestBusy in the middle of a
+        round.
         """
         was_free = bool(self._free)
         place = heappop(self._free) if was_free else len(self.futures)
@@ -151,7 +154,7 @@ class Lockstep:
         return place
 
     def leave(self, place: int) -> None:
-        """Drop the call of a guest that is freed, and free its place."""
+        """Drop the call of a guest that is being freed, and free its place."""
         self.drop(place)
         self.memories[place] = 0
         self.log_levels.remove(place)
@@ -161,7 +164,7 @@ class Lockstep:
         heappush(self._free, place)
 
     def begin(self, place: int, call: RawCall) -> None:
-        """Begin a call of one guest; a parked guest leaves its loop first."""
+        """Begin a call of one guest; a guest parked in its loop of frames leaves the loop first."""
         if self.futures[place]:
             self.drop(place)
             self.left += 1
@@ -171,9 +174,9 @@ class Lockstep:
 
     def single(self, place: int, columns: Columns, stopped: Sized) -> SingleCalls | None:
         """
-        Return what runs the calls of one guest in the native library, None where there is none.
+        Return the runner of one guest's calls in the native library, None without the library.
 
-        `stopped` are the models that are not run again.
+        `stopped` holds the models that must not be run again.
         """
         if native.LIBRARY is None:
             return None
@@ -192,11 +195,11 @@ class Lockstep:
         return (self._controls[place] + at.REASON) >> 2
 
     def is_in_frame(self, place: int) -> bool:
-        """Return True if a guest is in a call, and not at the end of a frame."""
+        """Return whether a guest is in a call, and not at the end of a frame."""
         return self.futures[place] != 0 and self._scalars[self._reason(place)] != _FRAME_END
 
     def in_frames(self, places: Sequence[int]) -> list[int]:
-        """Return the guests that are in a call, and not at the end of a frame."""
+        """Return the places of guests that are in a call, and not at the end of a frame."""
         index = self._index(places)
         reasons = self._words[self._all_fields()[_REASON][index]]
         are_inside = self._rounds.are_in_calls(index) & (reasons != _FRAME_END)
@@ -204,14 +207,14 @@ class Lockstep:
         return found
 
     def is_running(self, place: int) -> bool:
-        """Return True if the turn of a guest ran out in the middle of a call."""
+        """Return whether a guest's turn ran out in the middle of a call."""
         return self.futures[place] != 0 and self._scalars[self._reason(place)] == _RUNNING
 
     def begin_calls(self, places: Sequence[int], calls: Calls) -> None:
         """
-        Let a call of each guest, uint64, [n, 8], begin in the next round, which is of these guests.
+        Let the next round begin these calls, uint64, [n, 8], one for each of the n guests.
 
-        Parked guests leave their loops now.
+        Guests parked in their loops of frames leave the loops now.
         """
         index = self._index(places)
         parked = index[self._rounds.are_in_calls(index)]
@@ -224,9 +227,10 @@ class Lockstep:
 
     def begin_frames(self, places: Sequence[int], loops: Calls) -> None:
         """
-        Let each guest run its next frame in its loop, which begins in the next round if necessary.
+        Let each guest run its next frame in its loop of frames.
 
-        `loops` are their calls, uint64, [n, 8].
+        `loops`, uint64, [n, 8], has the calls of the loops, which the next round begins if
+        necessary.
         """
         index = self._index(places)
         outside = ~self._rounds.are_in_calls(index)
@@ -247,10 +251,10 @@ class Lockstep:
 
     def advance(self, places: Sequence[int], check: Callable[[], None]) -> Turn:
         """
-        Run each guest until its call or frame ends, or it is suspended.
+        Run each guest until its call or frame ends, or until it is suspended.
 
-        A guest whose turn ran out is run once more, since the tick may have come just after it
-        began. `check` is called each 10 ms, and may raise what ends the round.
+        A guest whose turn ran out is run once more, since the turn may have been nearly over when
+        it began. `check` is called every 10 ms, and may end the round by raising.
         """
         if (now := _clock()) > self.stale_at:
             self.read_clock(now)
@@ -276,12 +280,14 @@ class Lockstep:
         return Turn(chosen(ENDED), chosen(SUBMITTED), chosen(OTHER), rounds.is_late)
 
     def end(self, places: Sequence[int]) -> list[int]:
-        """Delete calls that ended; returns the places of failed ones."""
+        """Delete calls that ended, and return the places of guests whose calls failed."""
         self._rounds.delete(self._index(places))
         return self.failed(places)
 
     def failed(self, places: Sequence[int]) -> list[int]:
-        """Return the guests whose calls have left a trap or an error that nobody has taken."""
+        """
+        Return the places of guests whose calls left a trap or an error that was not taken yet.
+        """
         failed = self._numbers[self._at(_TRAP, places)] | self._numbers[self._at(_ERROR, places)]
         if not failed.any():
             return []
@@ -291,10 +297,10 @@ class Lockstep:
         """
         Answer the submits of these guests, and run each until its call ends or it is suspended.
 
-        Budgets are not checked. `check` is called each 10 ms, and may raise what ends the round;
-        some guests have not run then. Returns for each guest whether it is at the end of its call
-        or of the last frame that `run_ahead` allows, and whether it is in a submit of finite
-        features, bool, [n].
+        Budgets are not checked. `check` is called every 10 ms, and may end the round by raising;
+        some guests have not run then. Returns two arrays, bool, [n]: whether each guest is at the
+        end of its call or of the last frame that `run_ahead` allows, and whether it is in a submit
+        of finite features.
         """
         if MARK not in KNOWN:
             LogLevels.refresh()
@@ -307,15 +313,15 @@ class Lockstep:
 
     def counted(self, seconds: float, *, may_wait: bool = False, is_charged: bool = True) -> float:
         """
-        Return the seconds to charge of a stretch that this thread just ended.
+        Return the seconds to charge for a period that this thread just ended.
 
-        The processor time of a stretch is known only together with that of the stretches before it
-        which were too short to read the clock; what guests were charged for those is subtracted.
+        The processor time of a period is known only together with preceding periods that were too
+        short to read the clock; what guests were charged for these is subtracted.
 
         Args:
-            seconds: Wall time of the stretch.
+            seconds: Wall time of the period.
             may_wait: True for work that is done elsewhere; see `counted_seconds`.
-            is_charged: False if the result is not added to `used` before the next stretch ends.
+            is_charged: False if the result is not added to `used` before the next period ends.
 
         """
         total = self._total()
@@ -327,7 +333,9 @@ class Lockstep:
         return counted
 
     def leave_out(self, seconds: float) -> None:
-        """Note that seconds being charged are no processor time since the last reading."""
+        """
+        Note that these charged seconds are not part of the thread's next processor time reading.
+        """
         self._charged += seconds
 
     def read_clock(self, now: float) -> None:
@@ -336,58 +344,68 @@ class Lockstep:
         self._reading, self._charged = last_reading(), self._total()
 
     def run_ahead(self, places: Places, frames: int) -> None:
-        """Let loops run `frames` frames, such as 16, after the present one without suspending."""
+        """Let loops of frames run `frames` frames after the present one without suspending."""
         self._words[self._at(_FRAMES_AHEAD, places)] = frames
 
     def frames(self, places: Places) -> Frames:
-        """Return the number of ended frames in each guest's loop, u32, [n], which wraps around."""
+        """
+        Return the number of frames that ended in each guest's loop, u32, [n], which wraps around.
+        """
         counts: Frames = self._words[self._at(_FRAMES, places)]
         return counts
 
     def records(self, places: Places) -> Frames:
-        """Return the index of the session record that each guest submitted last, u32, [n]."""
+        """Return the record index of the session that each guest submitted last, u32, [n]."""
         indices: Frames = self._words[self._at(_RECORD, places)]
         return indices
 
     def most_used(self, places: Sequence[int]) -> float:
-        """Return the most seconds that one of these guests was charged in its call or frame."""
+        """Return the most seconds charged to one of these guests in its present call or frame."""
         index = self._index(places)
         used, began = np.frombuffer(self.used), np.frombuffer(self.began)
         return float((used[index] - began[index]).max(initial=0.0))
 
     def noted(self, places: Sequence[int] | Places) -> list[int]:
-        """Return the guests whose shims have noted news for the host, such as a refusal."""
+        """
+        Return the places of guests whose shims noted something for the host, such as a refusal.
+        """
         news = self._words[self._at(_NOTED, places)]
         return np.asarray(places)[news != 0].tolist() if news.any() else []
 
     def calls_of_game(self, places: Places) -> Places:
-        """Return the index of the game's function that each guest calls, negative for none: [n]."""
+        """
+        Return the index of the game's function that each guest is calling, [n]; negative for none.
+        """
         reasons: Places = self._words[self._at(_REASON, places)].astype(np.intp)
         return reasons - Reason.FIRST_GAME
 
     def have_time(self, places: Places) -> Marks:
-        """Return which guests are not near the end of their budgets: bool, [n]."""
+        """Return, for each guest, whether it is far from the end of its budget: bool, [n]."""
         used = np.frombuffer(self.used)[places] - np.frombuffer(self.began)[places]
         marks: Marks = used <= self.alert
         return marks
 
     def arguments(self, places: Places, count: int) -> Slots:
-        """Return the first `count` arguments of the calls of guests as 64 bits: [count, n]."""
+        """
+        Return the first `count` arguments of the guests' import calls, 64 bits each: [count, n].
+        """
         numbers: Slots = self._numbers[self._slots(places, count)]
         return numbers
 
     def answer(self, places: Places, results: Slots) -> None:
-        """Let the calls in which guests are suspended return 64 bits each: [count, n]."""
+        """
+        Set the results of the import calls in which guests are suspended, 64 bits each: [count, n].
+        """
         self._numbers[self._slots(places, len(results))] = results
         self._words[self._at(_ANSWER, places)] = 1
 
     def charge_functions(self, places: Places, seconds: float) -> None:
-        """Charge guests for a function of the game that answered all of them, an equal share."""
+        """Charge guests equal shares of the time of a game's function that answered all of them."""
         for items in (self.functions, self.used):
             np.frombuffer(items)[places] += seconds / len(places)
 
     def charged(self, places: Places) -> float:
-        """Return the seconds that are charged to these guests together, since they entered."""
+        """Return the sum of seconds charged to these guests since each was loaded."""
         return float(np.frombuffer(self.used)[places].sum())
 
     def _slots(self, places: Places, count: int) -> Places:

@@ -1,8 +1,8 @@
 """
-Rounds in which the calls of many guests run, each until it ends or is suspended.
+Rounds, in which the calls of many guests run, each until it ends or is suspended.
 
-The native library makes them, on one thread or several, without Python's global lock. Where it is
-missing, `_run_in_python` does the same, one guest after another.
+The native library runs them, on one thread or several, without Python's global lock. Where the
+library is missing, `_run_in_python` does the same, one guest after another.
 """
 
 from __future__ import annotations
@@ -41,13 +41,12 @@ _Item = TypeVar("_Item")
 
 class Rounds:
     """
-    The calls in progress of guests by place, and rounds of them.
+    The calls in progress of guests, by place in the lockstep, and the rounds that run them.
 
     Args:
         arena: The column memory, with the control blocks of the guests.
         threads: The most threads that may take part in a round.
-        long_stretch: Seconds from which a stretch is compared with the processor time of its
-            thread.
+        long_stretch: Seconds from which a period is compared with the processor time of its thread.
 
     """
 
@@ -88,7 +87,7 @@ class Rounds:
         """Address of the library's struct."""
 
     def enter(self, place: int, control: int) -> None:
-        """Make room for a guest, whose control block is at `control` of the column memory."""
+        """Make room for a guest; `control` is the offset of its control block in column memory."""
         if self._state.runs:
             raise GuestBusy("guests of a fleet that is in a call cannot be joined by others")
         self.is_new = True
@@ -100,7 +99,7 @@ class Rounds:
             self.futures.append(0)  # last: the others have as many items at least
 
     def delete(self, places: Places) -> None:
-        """Delete the calls of guests, [n]. Runs no guest code."""
+        """Delete the calls of the guests at these places, [n]. Runs no guest code."""
         if self._library is None:
             for place in places.tolist():
                 future, self.futures[place] = self.futures[place], 0  # it is not deleted twice
@@ -111,7 +110,7 @@ class Rounds:
         self._library.delete(_DELETE, places.ctypes.data, len(places), into)
 
     def are_in_calls(self, places: Places) -> Marks:
-        """Return which guests are in a call: bool, [n]."""
+        """Return, for each guest, whether it is in a call: bool, [n]."""
         in_calls: Marks = np.frombuffer(self.futures, np.uint64)[places] != 0
         return in_calls
 
@@ -125,7 +124,7 @@ class Rounds:
         calls: Calls | None = None,
     ) -> None:
         """
-        Run guests, and note in the attributes how they stopped.
+        Run guests, and set the attributes that say how each of them stopped.
 
         A guest that has run for a whole turn runs once more, since its turn may have been nearly
         over when it began.
@@ -135,10 +134,10 @@ class Rounds:
             flags: `native.ANSWER` to tell each guest first that its import returns zero,
                 `native.CHARGE` to charge its time.
             alert: Seconds in a call after which a guest in a submit is left to its fiber.
-            check: Called each 10 ms; what it raises ends the round, in which guests have not run.
-            counted: Returns the seconds to charge of a long stretch, where Python runs the round.
-            calls: Calls to begin, uint64, [n, 8], zeros for guests that are in one: each begins in
-                the turn of its guest, and is deleted if it ends in it, while it is in the caches.
+            check: Called every 10 ms; an exception ends the round before all guests have run.
+            counted: Returns the seconds to charge for a long period, where Python runs the round.
+            calls: Calls to begin, uint64, [n, 8], zeros for guests that are in a call: each begins
+                in the turn of its guest, and is deleted if it ends in that turn.
 
         """
         count = len(places)
@@ -164,7 +163,7 @@ class Rounds:
             self.seconds, self.elsewhere, self.wall = state.seconds, state.elsewhere, state.wall
 
     def renew(self, count: int = 0) -> None:
-        """Note where the arrays lie, and make room for `count` outcomes."""
+        """Note the new addresses of the arrays, and make room for `count` outcomes."""
         self.is_new = True  # first: a signal handler that raises below leaves it to the next round
         if count > len(self.outcomes):
             self.outcomes = np.zeros(2 * count, np.uint8)
@@ -235,7 +234,7 @@ class Rounds:
 
 
 def put(items: MutableSequence[_Item], place: int, item: _Item) -> None:
-    """Set what is at a place, which may be the next one."""
+    """Set the item at an index, or append it if the index is the length of the sequence."""
     if place < len(items):
         items[place] = item
     else:

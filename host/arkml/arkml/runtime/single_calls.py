@@ -1,9 +1,8 @@
 """
-Calls of one guest that the native library runs by itself, with the answers to its submits.
+Calls of one guest that the native library runs alone, answering submits by compiled models.
 
-A call whose guest needs nothing of the host but the answers of its policies takes one call of
-the library, from its beginning to its end. Whatever else the guest wants suspends it, and the host
-goes on with the call as with any other.
+A call in which the guest needs nothing of the host but the answers of its policies takes one call
+of the library. Any other request suspends the guest, and the host continues the call as usual.
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ _MOST = 8  # sessions of a guest whose submits are answered here
 
 class SingleCalls:
     """
-    The calls of the guest at `place` of `rounds`, whose control block is at `control` of `columns`.
+    Runs the calls of one guest in the native library.
 
-    An answer is forgotten when `Columns.version` or the length of `stopped`, the models that are
-    not run again, has changed.
+    `place` is the guest's slot in `rounds`, `control` the offset of its control block in `columns`.
+    All answers are forgotten when `Columns.version` has changed, or the length of `stopped`, the
+    models that must not be run again.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class SingleCalls:
 
     def call(self, arguments: Address) -> int:
         """
-        Run a call, and return how it ended: `native.DONE` or one of the others beside it.
+        Run a call, and return how it ended: `native.DONE` or another outcome of the library.
 
-        `arguments` is the address of those of `bindings.call_async`.
+        `arguments` is the address of the arguments for `bindings.call_async`.
         """
         columns = self._columns
         if self._version != columns.version or self._stopped_then != len(self._stopped):
@@ -68,7 +68,7 @@ class SingleCalls:
         return outcome
 
     def set_room(self, seconds: float) -> None:
-        """Set the seconds of a call after which the host looks at its budget."""
+        """Set the seconds of a call after which the host checks its budget."""
         self._own.room = seconds
 
     def add(
@@ -82,14 +82,14 @@ class SingleCalls:
         is_of_guest: bool,
     ) -> None:
         """
-        Have a run answer the submits of a session, while they have as many rows as this one.
+        Let a run of a model answer the submits of a session that have as many rows as this one.
 
         Args:
             record: The index of the session's record.
-            region: Its queue.
-            run: What answers the present submit, which is kept alive.
-            rows: The address of its struct arkml_rows, or 0.
-            bound: The address of its struct arkml_bound, or 0.
+            region: The queue of the session.
+            run: The run that answers the present submit; kept alive.
+            rows: The address of the run's struct arkml_rows, or 0.
+            bound: The address of the run's struct arkml_bound, or 0.
             is_of_guest: True to charge the guest for the runs.
 
         """
@@ -110,24 +110,26 @@ class SingleCalls:
         self._own.answer_count = len(self._runs)
 
     def forget(self) -> None:
-        """Answer no submit until runs are added again."""
+        """Drop all answers, so that the host answers submits until runs are added again."""
         self._own.answer_count = 0
         self._runs.clear()
         self._version, self._stopped_then = self._columns.version, len(self._stopped)
 
     def stretch(self) -> tuple[float, bool]:
         """
-        Return the seconds of the last call's long stretch, which are not charged yet, or 0.
+        Return the seconds of a long period of the last call that are not charged yet, or 0.
 
-        Also returns whether the stretch was a run of a model.
+        Also returns whether the period was a run of a model.
         """
         return self._own.stretch, bool(self._own.is_of_model)
 
     def seconds(self) -> tuple[float, float]:
-        """Return the seconds of models that were charged, and of policies that were not."""
+        """Return the seconds of runs of the guest's models, and of the embedder's policies."""
         return self._own.models, self._own.policies
 
     def seconds_at(self, began: float) -> tuple[float, float]:
-        """Return these seconds when the call began at which `began` seconds were charged."""
+        """
+        Return the result of `seconds` at the start of the call before which `began` were charged.
+        """
         own = self._own
         return (own.models_then, own.policies_then) if own.began == began else self.seconds()
