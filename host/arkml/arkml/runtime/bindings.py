@@ -1,8 +1,8 @@
 """
-The raw C API that we rely on, typed and guarded by version.
+The raw C API of wasmtime that this package relies on, typed and tied to one version.
 
-wasmtime-py's classes have no async calls; its bindings do. Structures, offsets and behavior here
-were read and tested with version 50, so another version is refused before anything runs.
+The classes of wasmtime-py have no async calls; its bindings do. Structures, offsets and behavior
+here were read and tested with version 50, so another version is refused before anything runs.
 """
 
 from __future__ import annotations
@@ -215,7 +215,9 @@ _no_finalizer = ctypes.cast(0, ctypes.CFUNCTYPE(None, c_void_p))
 
 
 def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
-    """Define the one async import: (i64 address of the continuation) → ()."""
+    """
+    Define the one async import, which suspends a guest: (i64 address of the continuation) → ().
+    """
     # Arguments and answers pass through the control block, not through this type (decision 3).
     kind = wasmtime.FuncType([wasmtime.ValType.i64()], [])
     callback = ctypes.cast(suspension.callback(), raw.wasmtime_func_async_callback_t)
@@ -228,22 +230,22 @@ def define_suspend(linker: wasmtime.Linker, module: str, name: str) -> None:
 
 
 def new_error(text: bytes) -> Address:
-    """Return a new wasmtime_error_t, which belongs to wasmtime once it is passed there."""
+    """Return a new wasmtime_error_t, which belongs to wasmtime once it is passed on."""
     error: Address = _new_error(text)
     return error
 
 
 def check(error: Any) -> None:
-    """Raise the error that a C function returned as a pointer or an address, unless it is null."""
+    """Raise the error that a C function returned as a pointer or an address; null means success."""
     if error:
         raise error_at(address_of(error))
 
 
 def set_wasi(context: Address, config: wasmtime.WasiConfig) -> None:
     """
-    Give a Store, which has no call in progress, what WASI is configured to have.
+    Set the WASI configuration of a Store that has no call in progress.
 
-    What it had before is closed: with an empty configuration, all files.
+    The previous one is closed; an empty configuration closes all files.
     """
     store = ctypes.cast(context, POINTER(raw.wasmtime_context_t))
     check(raw.wasmtime_context_set_wasi(store, config._consume()))  # noqa: SLF001
@@ -265,16 +267,16 @@ def deserialized(engine: wasmtime.Engine, code: bytes) -> wasmtime.Module:
 
 
 def context_of(store: wasmtime.Store) -> Address:
-    """Return the context of a Store, which calls of the C API take with each of its items."""
+    """Return the context of a Store, an argument that most functions of the C API take."""
     return address_of(store._context())  # noqa: SLF001
 
 
 def free(owned: Managed[Any]) -> None:
     """
-    Delete an object of wasmtime now, unless it is deleted already.
+    Delete an object of wasmtime now, unless it has been deleted.
 
-    Its own `close` deletes before it forgets: if a signal handler raises in between, a second
-    `close` or the garbage collector deletes the object again.
+    The `close` of wasmtime-py deletes before it forgets: if a signal handler raises in between, a
+    second `close` or the garbage collector deletes the object again.
     """
     with contextlib.suppress(ValueError):  # deleted already
         owned._delete(owned._consume())  # noqa: SLF001
@@ -282,9 +284,9 @@ def free(owned: Managed[Any]) -> None:
 
 def instantiate(begin: Callable[..., Address], *items: Address) -> None:
     """
-    Make an instance: `begin(*items, trap, error)` returns the future. Runs no guest code.
+    Instantiate a module by `begin(*items, trap, error)`, without running guest code.
 
-    Raises WasmtimeError and Trap.
+    `begin` returns a future. Raises WasmtimeError and Trap.
     """
     errors = _Errors()
     place = ctypes.addressof(errors)
@@ -330,16 +332,16 @@ class RawInstance:
 
 def function_of(extern: Any) -> array[int]:
     """
-    Return a copy of an exported function, a wasmtime_func_t, which stays where it is.
+    Return a copy of an exported function, a wasmtime_func_t, as an array with a stable address.
 
-    An array takes less room than the wasmtime_extern_t.
+    An array takes less memory than the wasmtime_extern_t.
     """
     words = _Function.from_address(ctypes.addressof(extern.of))
     return array("Q", tuple(words))
 
 
 def grow_table(context: Address, table: Address, elements: int, kind: str) -> None:
-    """Let a table, a wasmtime_table_t, have more elements, which are null, or raise its error."""
+    """Grow a table (wasmtime_table_t) by `elements` null elements of `kind`, or raise its error."""
     item, before = raw.wasmtime_val_t(), c_uint64()
     item.kind = _REFERENCES[kind]
     check(_grow_table(context, table, elements, ctypes.addressof(item), ctypes.addressof(before)))
@@ -362,12 +364,12 @@ class FunctionValue:
 
     @property
     def identity(self) -> int:
-        """What tells it from the other functions of its Store, 0 for null."""
+        """A number that distinguishes the function from others of its Store; 0 for null."""
         number: int = self._words[VALUE_OFFSET // 8 + 1]
         return number
 
     def hold(self, function: Any) -> None:
-        """Hold a function, a wasmtime_extern_t, or null for None."""
+        """Store a function, a wasmtime_extern_t, in the value, or null for None."""
         if function is None:
             self._words[VALUE_OFFSET // 8] = self._words[VALUE_OFFSET // 8 + 1] = 0
         else:
@@ -375,7 +377,7 @@ class FunctionValue:
 
 
 def global_i32(context: Address, place: Address) -> int:
-    """Return the value of a global i32 whose wasmtime_global_t is at an address, unsigned."""
+    """Return the value of the global i32 whose wasmtime_global_t is at `place`, as unsigned."""
     item = raw.wasmtime_val_t()
     read_global(context, place, ctypes.addressof(item))
     return int(item.of.i32) & 0xFFFF_FFFF
@@ -384,7 +386,11 @@ def global_i32(context: Address, place: Address) -> int:
 def define_shared_memory(
     linker: wasmtime.Linker, store: wasmtime.Store, name: str, memory: wasmtime.SharedMemory
 ) -> None:
-    """Name a shared memory; `SharedMemory._as_extern` of version 50 builds a wrong pointer."""
+    """
+    Define a shared memory as an import called `name`.
+
+    `SharedMemory._as_extern` of version 50 builds a wrong pointer.
+    """
     union = ffi.wasmtime_extern_union(sharedmemory=memory.ptr())
     extern = ffi.wasmtime_extern_t(ffi.WASMTIME_EXTERN_SHAREDMEMORY, union)
     texts, place = (*_text("arkml"), *_text(name)), ctypes.addressof(extern)
@@ -393,14 +399,14 @@ def define_shared_memory(
 
 class Globals:
     """
-    Exported globals of an instance that can change, of numbers and vectors.
+    The mutable globals that an instance exports, of number and vector types.
 
-    `places` has the address of each, a wasmtime_global_t.
+    `places` has the address of the wasmtime_global_t of each.
 
     Args:
         context: The Store.
         externs: The globals, each a wasmtime_extern_t.
-        kinds: Their types.
+        kinds: The types of the globals.
 
     """
 
@@ -417,20 +423,20 @@ class Globals:
         ]
 
     def read(self) -> bytes:
-        """Return their values, as `write` takes them."""
+        """Return the values of the globals in the form that `write` takes."""
         for place, value in self._pairs:
             read_global(self._context, place, value)
         return ctypes.string_at(self._start, self._size)
 
     def write(self, values: bytes) -> None:
-        """Set their values: those of `read`, or of `unpacked_globals`."""
+        """Set the values of the globals from a result of `read` or `unpacked_globals`."""
         ctypes.memmove(self._start, values, self._size)
         for place, value in self._pairs:
             check(set_global(self._context, place, value))
 
 
 def packed_globals(values: bytes, kinds: Sequence[str]) -> bytes:
-    """Return the bytes of the values of globals side by side, without room between them."""
+    """Return the values of globals without the padding that `Globals.read` leaves between them."""
     starts = range(VALUE_OFFSET, len(values), VALUE_SIZE)
     return b"".join(
         values[start : start + _SIZES[kind]] for start, kind in zip(starts, kinds, strict=True)
@@ -478,13 +484,13 @@ class NativeMemory:
         return size
 
     def grow(self, pages: int) -> None:
-        """Grow by `pages`, or raise WasmtimeError."""
+        """Grow the memory by `pages`, or raise WasmtimeError."""
         before = c_uint64()
         check(grow_memory(self._context, self.place, pages, ctypes.addressof(before)))
 
 
 def trap_at(address: Address) -> wasmtime.Trap:
-    """Take ownership of a wasm_trap_t."""
+    """Return the wasm_trap_t at an address as a Trap, which owns it."""
     trap: wasmtime.Trap = wasmtime.Trap._from_ptr(  # noqa: SLF001
         ctypes.cast(address, POINTER(raw.wasm_trap_t))
     )
@@ -492,7 +498,9 @@ def trap_at(address: Address) -> wasmtime.Trap:
 
 
 def error_at(address: Address) -> wasmtime.WasmtimeError:
-    """Take ownership of a wasmtime_error_t; an exit becomes ExitTrap."""
+    """
+    Return the wasmtime_error_t at an address as an error, which owns it; an exit is an ExitTrap.
+    """
     error: wasmtime.WasmtimeError = wasmtime.WasmtimeError._from_ptr(  # noqa: SLF001
         ctypes.cast(address, POINTER(raw.wasmtime_error_t))
     )
@@ -510,7 +518,7 @@ def frames_of(error: wasmtime.WasmtimeError) -> list[wasmtime.Frame]:
 
 
 def address_of(context: Any) -> Address:
-    """Return a pointer object as a number."""
+    """Return the address that a ctypes pointer holds, 0 for null."""
     return ctypes.cast(context, c_void_p).value or 0
 
 

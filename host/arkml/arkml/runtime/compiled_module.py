@@ -46,15 +46,15 @@ class CompiledModule(Sealed, Unique):
 
     Attributes:
         name: Name of the module in messages, such as "walker.wasm".
-        file: Path of the file that it was read from, None for bytes.
-        limits: The limits of its host.
+        file: Path of the file that the module was read from, None for bytes.
+        limits: The limits of the host that compiled the module.
         digest: SHA-256 of the bytes that were given.
         binary: The module in the binary format, before it was rewritten.
         info: Description of the module.
         functions: Types of the exported functions by name, such as `(i32 f64) -> (f64)`.
         table_share: Number of elements to which each table may grow.
-        shim_exports: The functions that the shim of its guests exports.
-        game: The functions of the host's game that it imports.
+        shim_exports: The functions that the shim of the module's guests exports.
+        game: The functions of the host's game that the module imports.
 
     """
 
@@ -111,7 +111,7 @@ class CompiledModule(Sealed, Unique):
 
     @cached_property
     def binary_digest(self) -> str:
-        """SHA-256 of `binary`, by which a hive keeps the module."""
+        """SHA-256 of `binary`, by which a hive identifies the module."""
         return hashlib.sha256(self.binary).hexdigest()
 
 
@@ -195,7 +195,7 @@ def _stubs(engine: Engine, linkage: Linkage, name: str, limits: Limits) -> wasmt
 
 
 def to_binary(data: bytes, name: str) -> bytes:
-    """Return `data`, or the binary of a module in text format."""
+    """Return a module in binary format: `data` itself, or its translation from the text format."""
     if data[:4] == b"\0asm" or data.lstrip()[:1] != b"(":
         return data
     if _COMPONENT_TEXT.match(data):

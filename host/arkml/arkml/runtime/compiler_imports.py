@@ -1,4 +1,6 @@
-"""The handlers of module `env`, whose functions compilers import on their own."""
+"""
+Handlers of the import module `env`, whose functions compilers such as AssemblyScript's import.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _NUMBERS = 5  # of a trace
 
 class CompilerImports:
     """
-    The handlers of one guest.
+    The handlers of the import module `env` for one guest, with its timers and random numbers.
 
     Args:
         report: Called with the message, file, line and column of a panic.
@@ -88,7 +90,7 @@ class CompilerImports:
             self._say(logging.ERROR, f"assertion failed: {self._text(text_ptr)}")
 
     def console_time(self, text_ptr: int) -> None:
-        """Start a timer; a guest has a hundred at most."""
+        """Start a timer with this name; a guest has at most a hundred."""
         if len(self._timers) < MOST_TIMERS:
             self._timers[self._text(text_ptr)] = self.performance_now()
 
@@ -105,12 +107,12 @@ class CompilerImports:
         self._timers.pop(self._text(text_ptr), None)
 
     def save(self) -> tuple[Any, dict[str, float]]:
-        """Return the state of the random numbers, None before the first, and the timers."""
+        """Return the state of the random numbers, None if none was drawn, and the timers."""
         drawn = None if self._random is None else self._random.getstate()
         return drawn, dict(self._timers)
 
     def load(self, drawn: Any, timers: Mapping[str, float]) -> None:
-        """Have a saved state."""
+        """Restore the state of the random numbers and the timers that `save` returned."""
         self._random = None
         if drawn is not None:
             self._random = random.Random(self._seed)
@@ -118,7 +120,7 @@ class CompilerImports:
         self._timers = dict(timers)
 
     def emscripten_notify_memory_growth(self, memory: int) -> None:
-        """Do nothing: the host looks at the size of the memory itself."""
+        """Do nothing: the host reads the size of the memory itself."""
 
     def _bits(self) -> int:
         """Return 53 random bits."""

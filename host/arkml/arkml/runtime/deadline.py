@@ -23,9 +23,9 @@ class Ticker:
     """
     Increments the engine's epoch every TICK while a call is in progress.
 
-    `running` holds a token for each call in progress, `users` one for each host. Adding and
-    discarding one is atomic; after adding to `running`, a caller looks at `parked` and calls `wake`
-    if it is set. The thread ends with the last user.
+    `running` holds a token for each call in progress, `users` a token for each host. Adding and
+    discarding a token is atomic; after adding to `running`, a caller looks at `parked` and calls
+    `wake` if it is set. The thread ends with the last user.
     """
 
     def __init__(self, engine: wasmtime.Engine) -> None:
@@ -39,7 +39,7 @@ class Ticker:
 
     def wake(self) -> None:
         """
-        Tick from now on.
+        Start to increment the epoch, until no call is in progress.
 
         If a signal handler raises here, `parked` stays set, and the next call wakes the ticker. In
         `threading.Thread.start` the exception would end the new thread, and guests would run
@@ -54,13 +54,15 @@ class Ticker:
             self.parked = False
 
     def leave(self, user: int) -> None:
-        """Let the thread end if no user is left. Takes no lock: a finalizer may call it."""
+        """
+        Remove a host, and let the thread end after the last. Takes no lock: finalizers may call it.
+        """
         self.users.discard(user)
         if not self.users:
             self._waking.put(None)
 
     def close(self, user: int) -> None:
-        """Leave, and wait for the end of the thread if no user is left."""
+        """Remove a host, and wait for the end of the thread if it was the last."""
         self.leave(user)
         if self._ticking != _place():  # the collector runs anywhere
             while not self.users and self._ticks():  # another user may come in

@@ -27,7 +27,7 @@ class Engine:
     The wasmtime objects common to all guests of a host.
 
     All hosts of the process share `engine`, `modules`, `compiler`, the ticker and the compiled
-    shims. One linker is refilled with the imports of each guest, guarded by `linking`. Items of
+    shims. One linker, guarded by `linking`, is filled with the imports of each new guest. Items of
     earlier guests stay in it, but are never looked up.
     """
 
@@ -58,7 +58,7 @@ class Engine:
         self._shims: dict[ShimExports, wasmtime.InstancePre] = {}
 
     def shim(self, wanted: ShimExports) -> wasmtime.InstancePre:
-        """Return the shim with these exports, ready to be instantiated."""
+        """Return a shim with these exports, type-checked and ready to be instantiated."""
         shim = self._shims.get(wanted)
         if shim is None:
             compiled = self._shared.shim(wanted)
@@ -76,7 +76,7 @@ class Engine:
 
     def close(self) -> None:
         """
-        Free the linkers and the shims; the ticker and the workers end with the last host.
+        Free the linkers and the shims; the ticker and the worker threads end with the last host.
 
         Guests stay alive. The column memory is unmapped once it is no longer referenced.
         """

@@ -46,5 +46,5 @@ if native.LIBRARY is not None:
 
 
 def callback() -> Any:
-    """Return the callback in a form that ctypes casts."""
+    """Return the callback of epoch deadlines as a ctypes function pointer or address."""
     return _python if native.LIBRARY is None else native.LIBRARY.end_turn

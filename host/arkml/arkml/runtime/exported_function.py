@@ -1,4 +1,4 @@
-"""Exported functions of guests, with room for their arguments and results."""
+"""Exported functions of guests, with memory for their arguments and results."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ _NO_VALUES: bindings.Address = ctypes.addressof(_nothing)
 
 class RawFunction(NamedTuple):
     """
-    A function of one instance, for calls of many.
+    The addresses of one instance's function, for calling it in many guests at once.
 
     Attributes:
         context: The context of its Store.
         place: The address of its wasmtime_func_t.
         errors: The address of two words for the trap and the error of its call.
-        owner: What the wasmtime_func_t lies in.
+        owner: The object that holds the wasmtime_func_t.
 
     """
 
@@ -71,7 +71,7 @@ class RawFunction(NamedTuple):
 
 
 def calls_of(functions: Iterable[RawFunction]) -> Calls:
-    """Return calls of functions without arguments and results, uint64, [n, 8]."""
+    """Return records, uint64, [n, 8], that call functions without arguments and results."""
     found = array("Q")
     for context, place, errors, _ in functions:
         found.extend((context, place, errors))
@@ -85,10 +85,10 @@ def calls_of(functions: Iterable[RawFunction]) -> Calls:
 
 class ExportedFunction:
     """
-    An exported function of one instance, with room for its arguments and results.
+    An exported function of one instance, with memory for its arguments and results.
 
-    The room is made for the first call, and reused for every other one, as a guest is in one call
-    at a time; calls of a fleet have a `ResultRoom`.
+    The memory is allocated at the first call and reused, since a guest is in one call at a time;
+    calls of a fleet use a `ResultRoom`.
     """
 
     __slots__ = (
@@ -121,7 +121,7 @@ class ExportedFunction:
         self._words: Any = None
 
     def ready(self) -> RawCall:
-        """Return the arguments of `bindings.call_async`, with room for what the function takes."""
+        """Return the arguments for `bindings.call_async`, with memory for those of the function."""
         if self.raw is None:
             self._arguments = _values(self.params)
             self._results = _values(self.results)
@@ -139,7 +139,7 @@ class ExportedFunction:
         return self.raw
 
     def placed(self) -> bindings.Address:
-        """Return the address of these arguments as words, for the native library."""
+        """Return the address of the arguments for `bindings.call_async`, stored as words."""
         if self._words is None:  # most loops of a fleet are called by `raw` alone
             self._words = _Words(*self.ready())
             self.address = ctypes.addressof(self._words)
@@ -147,7 +147,7 @@ class ExportedFunction:
 
     @property
     def arguments(self) -> bindings.Address:
-        """The address of the arguments, once it is `ready`."""
+        """The address of the function's arguments, after `ready`."""
         return _address(self._arguments)
 
     def require_count(self, count: int) -> None:
@@ -159,7 +159,7 @@ class ExportedFunction:
             )
 
     def set_arguments(self, arguments: Sequence[Number]) -> None:
-        """Store the arguments, or raise UsageError."""
+        """Store the arguments of the next call, or raise UsageError."""
         self.require_count(len(arguments))
         self.ready()
         offset = bindings.VALUE_OFFSET
@@ -171,7 +171,7 @@ class ExportedFunction:
             offset += bindings.VALUE_SIZE
 
     def result(self) -> Number | tuple[Number, ...] | None:
-        """Return None, the one result, or a tuple of several. Integers are signed."""
+        """Return the result: None, one number, or a tuple of several. Integers are signed."""
         if self._decode_only is not None:
             only: Number = self._decode_only(self._results, bindings.VALUE_OFFSET)[0]
             return only
@@ -185,10 +185,10 @@ class ExportedFunction:
 
 class ResultRoom:
     """
-    Room for the results of one exported function of many guests, side by side.
+    Memory for the arguments and results of one exported function of many guests, side by side.
 
-    `functions` are that of each guest, and `first` is that of the first one: the guests share its
-    arguments, until one of them is an array. Then each has its own, side by side as well.
+    `functions` has the function of each guest, and `first` that of the first guest, whose arguments
+    all guests share. Once an argument is an array, each guest has arguments of its own.
     """
 
     def __init__(self, first: ExportedFunction, functions: Iterable[RawFunction]) -> None:
@@ -221,8 +221,8 @@ class ResultRoom:
         """
         Store the arguments of all calls, or raise UsageError.
 
-        Arrays have a number for each of `total` guests, of which those at `rows`, [n], are called;
-        None calls all of them.
+        An array has a number for each of `total` guests. Only the guests at `rows`, [n], are
+        called; None calls all.
         """
         if not any(_is_array(one) for one in arguments):
             self.calls = self._shared
@@ -255,7 +255,7 @@ class ResultRoom:
         return own
 
     def results(self) -> list[Any]:
-        """Return the results of the calls; the result of a failed call is meaningless."""
+        """Return the results of all calls; the result of a failed call is meaningless."""
         if not self._kinds:
             return [None] * self._count
         columns = [self._column(index, kind) for index, kind in enumerate(self._kinds)]

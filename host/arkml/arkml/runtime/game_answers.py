@@ -1,4 +1,4 @@
-"""What the functions of a game answered to one guest, kept so that a copy gets it again."""
+"""A record of the answers that a game's functions gave to one guest, to repeat them for a copy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ANSWER_BYTES = 200  # of an answer, about
 
 class GameAnswer(NamedTuple):
     """
-    One answer.
+    One answer of a function of the game.
 
     Attributes:
         number: The number of the function among those that the module imports.
-        results: Its results, 8 bytes each.
-        writes: What it wrote into the guest's memory: addresses and bytes.
-        error: What it raised, None for most.
+        results: The results, 8 bytes each.
+        writes: What the function wrote into the guest's memory: addresses and bytes.
+        error: The exception that the function raised, or None.
 
     """
 
@@ -33,10 +33,10 @@ class GameAnswer(NamedTuple):
 
 class GameAnswers:
     """
-    Answers the calls of one guest by the game's functions, and keeps the answers.
+    Answers one guest's calls of the game's functions, and records the answers.
 
-    Between `repeat` and `end_repeat` the functions are not called: the guest, which does again what
-    another one did, gets the answers of then, and they are kept as well.
+    Between `repeat` and `end_repeat` the functions are not called: the guest repeats the calls of
+    another guest, and gets the recorded answers, which are recorded again.
     """
 
     __slots__ = ("_again", "kept", "size")
@@ -49,15 +49,15 @@ class GameAnswers:
         self._again: deque[GameAnswer] | None = None
 
     def forget(self) -> None:
-        """Keep none of the answers up to now."""
+        """Drop all answers recorded so far."""
         self.kept, self.size = [], 0
 
     def repeat(self, answers: Iterable[GameAnswer]) -> None:
-        """Give these answers to the next calls."""
+        """Give recorded answers to the next calls, instead of calling the game."""
         self._again = deque(answers)
 
     def end_repeat(self) -> None:
-        """Call the functions again. Raises StateRefused if an answer is left."""
+        """Call the game's functions again. Raises StateRefused if a recorded answer is left."""
         left, self._again = self._again, None
         if left:
             raise StateRefused(
@@ -86,8 +86,8 @@ class GameAnswers:
             at: Where they are in these bytes.
 
         Raises:
-            GameFunctionFailed: The function failed, now or then.
-            StateRefused: The guest asks something else than it did then.
+            GameFunctionFailed: The function failed, now or when it was recorded.
+            StateRefused: The guest calls something else than was recorded.
 
         """
         end = at + 8 * function.counts[1]

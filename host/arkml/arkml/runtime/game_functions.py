@@ -60,10 +60,10 @@ def game_function(*, name: str | None = None, many: bool = False) -> Callable[[_
     Args:
         name: The name of the import, for a method whose own name differs, such as "ray-cast".
         many: True lets the function answer all guests of a fleet that called it in the same round
-            at once. Its numbers are arrays then, one for each parameter of the import, [n], of
-            int32, int64, float32 or float64, and it returns an array for each result, [n]. A
-            parameter annotated with `arkml.CallingGuests` tells which guests they are. A guest that
-            is not in a fleet comes alone: n is 1.
+            at once. It then gets an array for each parameter of the import, [n], of int32, int64,
+            float32 or float64, and returns an array for each result, [n]. A parameter annotated
+            with `arkml.CallingGuests` tells which guests they are. A guest that is not in a fleet
+            comes alone: n is 1.
 
     Example:
         @arkml.game_function(many=True)
@@ -95,8 +95,8 @@ class Memory:
     """
     The memory of a guest, for the time in which it calls a function of the game.
 
-    A function gets it by a parameter with this annotation, in any place. Addresses are i32 as the
-    guest passes them, signed or unsigned.
+    A function of the game gets it by a parameter with this annotation, in any position. Addresses
+    are i32 as the guest passes them, signed or unsigned.
 
     Example:
         def show(memory: arkml.Memory, text: int, size: int) -> None:
@@ -172,7 +172,7 @@ class CallingGuest:
 
 class CallingGuests(Sequence[CallingGuest]):
     """
-    The guests that call a function of the game that takes many, in the order of its arrays.
+    The guests that call a function of the game at once, in the order of its arrays.
 
     Attributes:
         indices: Their indices in their fleet, int64, [n], to choose rows of an array of the game,
@@ -216,7 +216,7 @@ Each: TypeAlias = Callable[[int], tuple[str, GuestMemory, int]]
 
 
 class BoundFunction:
-    """A function of the game, as one import of a module."""
+    """A function of the game, bound to one import of a module."""
 
     __slots__ = (
         "_answered", "_call", "_given", "_params", "_read", "_results", "_write", "label", "many",
@@ -236,7 +236,7 @@ class BoundFunction:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The number of parameters, and of results."""
+        """The number of parameters, and the number of results."""
         return len(self._params), len(self._results)
 
     @property
@@ -290,9 +290,9 @@ class BoundFunction:
 
     def answer_many(self, indices: Indices, each: Each, arguments: Columns) -> Columns:
         """
-        Call the function once for many guests: indices [n], arguments [params, n].
+        Call the function once for many guests, with arguments [params, n].
 
-        Returns [results, n].
+        `indices`, [n], are those of the guests in their fleet. Returns [results, n].
 
         Raises what the function raises, and UsageError if it returns what the import cannot take.
         """
@@ -313,7 +313,7 @@ class BoundFunction:
         return columns
 
     def failure(self, guest: str, error: Exception) -> GameFunctionFailed:
-        """Return the error of a guest for what the function raised."""
+        """Return the error with which a guest ends because the function raised an exception."""
         text = f"raised {type(error).__name__}: {cut_text(error)}".rstrip(": ")
         if isinstance(error, _Wrong):
             text = str(error)
@@ -432,7 +432,7 @@ class GameFunctions:
     The functions of a game, by module and name.
 
     Args:
-        imports: As `Host` takes them. Raises UsageError.
+        imports: Functions or objects, as for `Host`. Raises UsageError.
 
     """
 
@@ -470,18 +470,20 @@ class GameFunctions:
 
     @property
     def names(self) -> frozenset[tuple[str, str]]:
-        """The functions, by module and name."""
+        """The module and the name of each function."""
         return frozenset(self._functions)
 
     def bind(self, imports: Sequence[ImportInfo], module: str) -> tuple[BoundFunction, ...]:
-        """Return the functions for the imports of a module. Raises LinkError."""
+        """
+        Return the functions that a module imports, in the order of its imports. Raises LinkError.
+        """
         return tuple(
             BoundFunction(entry, self._functions[entry.module, entry.name], module)
             for entry in imports
         )
 
     def unused(self, imports: Collection[tuple[str, str]]) -> Iterator[str]:
-        """Yield a sentence for each named function that no module has imported, once for each."""
+        """Yield a message for each function that no module has imported yet, once for each."""
         for key in sorted(self._listed):
             self._listed.discard(key)
             if key in imports:

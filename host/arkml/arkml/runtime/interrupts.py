@@ -1,4 +1,4 @@
-"""Handling of SIGINT while a guest runs: a flag for the call loop, not an exception."""
+"""Handling of SIGINT while a guest runs: it sets a flag for the call loop, and raises nothing."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class InterruptGuard:
         return self.requested and threading.get_ident() == MAIN_THREAD
 
     def held_back(self) -> AbstractContextManager[None]:
-        """Delay KeyboardInterrupt on the main thread to the end of the block."""
+        """Delay KeyboardInterrupt on the main thread to the end of a `with` block."""
         return _HeldBack(self) if threading.get_ident() == MAIN_THREAD else _NOT_HELD_BACK
 
     def forget_lost(self) -> None:
@@ -92,7 +92,7 @@ class InterruptGuard:
             raise KeyboardInterrupt
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Handle SIGINT, or another signal that interrupts a call."""
+        """Handle SIGINT, or another signal that is to interrupt a call."""
         if put_off(number, frame):
             return
         if self.armed and not (_in_package(frame) or self._runs_task()):
@@ -123,13 +123,13 @@ _NOT_HELD_BACK = nullcontext()
 
 
 def is_running(task: Task) -> bool:
-    """Return whether a coroutine has not come to its end."""
+    """Return whether a coroutine has not ended yet."""
     return task.cr_frame is not None  # type: ignore[attr-defined]  # of every `async def`
 
 
 def runs_below(frame: FrameType) -> bool:
     """
-    Return whether this package is on the stack a second time, outside of the innermost frames.
+    Return whether a call of this package was in progress when the innermost frames began.
 
     The innermost frames run from `frame` outwards to the first one of another package, of a
     finalizer, which may run within any function, or of `call_embedder`. A frame of this package
@@ -177,7 +177,7 @@ _LATER = 0.002  # seconds; a look at all objects of a process takes a few times 
 
 def put_off(number: int, frame: FrameType | None) -> bool:
     """
-    Send a signal again in 2 ms if an exception would be dropped now, else return False.
+    Send a signal again in 2 ms if Python would drop an exception now, else return False.
 
     Signals that come while the collector works are handled in its callbacks, and in finalizers:
     https://docs.python.org/3/library/signal.html#execution-of-python-signal-handlers

@@ -1,4 +1,4 @@
-"""Bytes that are kept for a guest outside of its instance, for example by an environment."""
+"""Memory that is kept for a guest outside of its instance, for example by an environment."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _SPARE = 2 * PORTION  # what stays granted while it is not in use, for the next 
 
 
 def no_limit(_size: int) -> None:
-    """Accept any number of bytes, before there is an instance."""
+    """Accept any number of bytes; used before there is an instance with limits."""
 
 
 class KeptBytes:
     """
     Counts the bytes of one kind that are kept for one guest, toward `Limits.guest_bytes`.
 
-    They are requested in portions of 16 KiB, because agents come and go with each submit.
-    `require` raises GuestMemoryFull if as many more bytes are over the guest's limit, and `freed`
-    is called when portions are given back. Used by the thread that runs the guest.
+    Bytes are requested in portions of 16 KiB, because agents come and go with each submit.
+    `require` raises GuestMemoryFull if the requested bytes would exceed the guest's limit, and
+    `freed` is called when portions are returned. Used by the thread that runs the guest.
     """
 
     __slots__ = ("_freed", "granted", "require", "used")
@@ -40,9 +40,9 @@ class KeptBytes:
 
     def change(self, size: int) -> None:
         """
-        Take `size` bytes more, or give back as many where it is negative.
+        Add `size` bytes, or subtract them if `size` is negative.
 
-        Raises GuestMemoryFull, and then nothing is taken.
+        Raises GuestMemoryFull, and then nothing is added.
         """
         used = self.used + size
         if used > self.granted:

@@ -1,4 +1,4 @@
-"""The dispatch of a guest's import calls to the handlers of their table rows."""
+"""Dispatch of a guest's import calls to their Python handlers, by the tables of the ABI."""
 
 from __future__ import annotations
 
@@ -74,19 +74,21 @@ Offer: TypeAlias = Callable[[bytes], None]
 
 
 class HandlerOwner(Protocol):
-    """The guest that handlers belong to."""
+    """The guest whose imports handlers answer."""
 
     def handler(self, module: str) -> object:
-        """Return an object with the handlers of an import module: a method for each row."""
+        """Return an object with the handlers of an import module: a method for each function."""
 
     def offer(self, data: bytes) -> None:
-        """Keep bytes for `core__take_host_return_vec`."""
+        """Keep bytes until the guest takes them by `core__take_host_return_vec`."""
 
     def warn_once(self, kind: str, text: str) -> None:
-        """Log the first message of each kind."""
+        """Log a message as a warning if it is the first of its kind."""
 
     def admits_line(self, text: str) -> int:
-        """Return 0 for a text that would exceed the rate of the guest's log."""
+        """
+        Return 0 if logging a text would exceed the guest's log rate, else its number of lines.
+        """
 
 
 _NO_ERRORS: Mapping[ErrorCode, int] = MappingProxyType({})
@@ -110,7 +112,7 @@ class Handlers:
         self.refusal = ""
 
     def note(self, error: AbiError) -> None:
-        """Count and log `error` if a limit was reached."""
+        """Count `error` and log it, if it means that a limit was reached."""
         if self.count(error):
             self.owner.warn_once(type(error).__name__, str(error))
 
@@ -122,7 +124,7 @@ class Handlers:
                 logger.debug("%s: %s", name, text)
 
     def count(self, error: AbiError) -> bool:
-        """Count `error` and return True if a limit was reached."""
+        """Count `error`, and return whether it means that a limit was reached."""
         is_limit = isinstance(error, LimitError)
         if is_limit:
             self.limits = _counted(self.limits, type(error).__name__)
@@ -149,7 +151,9 @@ def error_code(error: Exception) -> ErrorCode:
 
 
 class ImportCall:
-    """One host-lane function, with the decoders of its arguments and the encoder of its result."""
+    """
+    An import that Python answers, with the decoders of its arguments and the encoder of its result.
+    """
 
     def __init__(self, api: Api, function: Function) -> None:
         self.name = f"{api.module}.{api.symbol(function)}"
@@ -280,7 +284,7 @@ class ImportCall:
 
 @cache
 def import_calls() -> Sequence[ImportCall]:
-    """Return the host-lane functions in the order of the indices with which the shim suspends."""
+    """Return the imports that Python answers; the shim suspends with their indices in this list."""
     return tuple(ImportCall(api, function) for api, function in IMPORTS)
 
 

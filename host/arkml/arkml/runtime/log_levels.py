@@ -1,4 +1,4 @@
-"""The enabled levels of guests' loggers, which their shims know."""
+"""The enabled levels of guests' loggers, published to the guests' shims."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class _Guest(NamedTuple):
 
 class LogLevels:
     """
-    The levels of the guests that share columns, by their places.
+    The enabled log levels of guests that share column memory, by their places in the lockstep.
 
-    A line whose level is off costs its guest a comparison in the shim, and its host nothing.
+    A log line of a disabled level costs the guest a comparison in its shim, and the host nothing.
     """
 
     _all: ClassVar[weakref.WeakSet[LogLevels]] = weakref.WeakSet()
@@ -51,10 +51,10 @@ class LogLevels:
 
     def add(self, place: int, control: int, name: str, levels: tuple[int, ...]) -> None:
         """
-        Tell the shim at `control`, from now on, which levels of a guest's logger are enabled.
+        Publish the enabled levels of a guest's logger to the shim at `control`, from now on.
 
-        `name` is that of the logger below `arkml.guest`, such as "npc.wasm". `levels` has the
-        levels of `logging` in the order of the guest's numbers, highest first.
+        `name` is the logger's, below `arkml.guest`, such as "npc.wasm". `levels` has the levels of
+        `logging` in the order of the guest's numbers, highest first.
         """
         guest = self._guests[place] = _Guest(control, name, levels)
         self._set(guest)
@@ -64,7 +64,7 @@ class LogLevels:
         self._guests.pop(place, None)
 
     def set_all(self) -> None:
-        """Tell the shims of these guests which levels are enabled now. Any thread may call it."""
+        """Publish the levels enabled now to the shims of these guests. Any thread may call it."""
         for guest in list(self._guests.values()):
             self._set(guest)
 
@@ -75,7 +75,7 @@ class LogLevels:
 
     @classmethod
     def refresh(cls) -> None:
-        """Tell the shims of all guests of the process which levels are enabled now."""
+        """Publish the levels enabled now to the shims of all guests of the process."""
         ROOT.isEnabledFor(MARK)  # before: a change from now on takes it out of KNOWN again
         with cls._lock:
             everyone = list(cls._all)

@@ -1,4 +1,6 @@
-"""Limits of the machine on memory, such as the number of mappings: each guest takes several."""
+"""
+The machine's limits on memory, such as the number of mappings, of which each guest takes several.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def require_mappings(guests: int) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Raise InstanceLimitExceeded for errors of wasmtime for lack of memory or of mappings."""
+    """Raise InstanceLimitExceeded in a `with` block where wasmtime lacks memory or mappings."""
     try:
         yield
     except wasmtime.WasmtimeError as error:
@@ -45,7 +47,7 @@ def explained() -> Iterator[None]:
 
 
 def refused_by_the_machine(error: Exception) -> str:
-    """Return the reason why the machine refuses memory, with advice; empty for any other error."""
+    """Return why the machine refused memory, with advice; an empty text for any other error."""
     text = " ".join(str(error).split())
     if "make memory executable" in text:
         return (

@@ -23,7 +23,7 @@ _ADDRESSES = re.compile("[OPXz&]|Z(?![fdg])")  # likewise: references, pointers;
 
 def address_of(pointer: SupportsIndex) -> int:
     """
-    Return the unsigned address for a guest's i32, which a call returns signed.
+    Return the unsigned address that a guest's i32 stands for; calls return it as signed.
 
     For -16, for example, it is 4_294_967_280. Raises InvalidArguments for a value that is not an
     integer of 32 bits.
@@ -35,7 +35,9 @@ def address_of(pointer: SupportsIndex) -> int:
 
 
 def size_of(size: SupportsIndex) -> int:
-    """Return a number of bytes. Raises InvalidArguments unless it is an integer of 0 or more."""
+    """
+    Return a number of bytes as an int. Raises InvalidArguments unless it is a whole number from 0.
+    """
     count = _whole(size, "number of bytes")
     if count < 0:
         raise InvalidArguments(f"the number of bytes is {cut_repr(count)}: 0 at least")
@@ -46,7 +48,8 @@ def bytes_of(data: BytesLike) -> bytes:
     """
     Return the bytes of an object with a buffer, such as a bytearray. Raises InvalidArguments.
 
-    References and pointers are refused: their bytes are addresses of the host.
+    Arrays of object references or pointers are refused, because their bytes are addresses of the
+    host.
     """
     if isinstance(data, bytes):
         return data
@@ -88,7 +91,7 @@ class GuestMemory:
         self.pages = 0
 
     def move(self, base: int) -> None:
-        """Be the memory that begins at an address."""
+        """Refer to the memory that begins at another address."""
         self._base = base
 
     def check(self, pointer: int, size: int) -> None:
@@ -123,7 +126,9 @@ class GuestMemory:
             raise InvalidArguments(f"text is not UTF-8 at byte {error.start}") from None
 
     def c_string(self, pointer: int) -> bytes:
-        """Return the bytes up to a NUL, as C ends a text. Raises InvalidArguments, TextTooLong."""
+        """
+        Return the bytes before the next NUL, as in C. Raises InvalidArguments and TextTooLong.
+        """
         self.check(pointer, 1)
         most, size = self.pages * PAGE - pointer, _FIRST_TEXT
         while True:
@@ -140,12 +145,12 @@ class GuestMemory:
             size *= 8
 
     def display_text(self, pointer: int, size: int) -> GuestText:
-        """Return text of `size` bytes, which is not read yet. Raises InvalidArguments."""
+        """Return a text of `size` bytes that is read only when needed. Raises InvalidArguments."""
         self.check(pointer, size)
         return GuestText(self, pointer, size, self._limits.text_bytes)
 
     def whole(self) -> Any:
-        """Return the memory as it is now, a ctypes array of uint8 over its bytes."""
+        """Return the whole memory in its present size, as a ctypes array of uint8."""
         return (ctypes.c_uint8 * (self.pages * PAGE)).from_address(self._base)
 
     def write(self, pointer: int, data: bytes) -> None:
@@ -170,7 +175,7 @@ class GuestMemory:
 
 
 class WatchedMemory(GuestMemory):
-    """A guest's memory that reports all that its host writes into it."""
+    """A guest's memory that reports to a recorder each write of the host."""
 
     __slots__ = ("_wrote",)
 
@@ -186,7 +191,7 @@ class WatchedMemory(GuestMemory):
 
 
 class GuestText:
-    """Text for display in guest memory; unread text costs nothing."""
+    """A text in guest memory for display, read only when it is needed."""
 
     __slots__ = ("_limit", "_memory", "_pointer", "size")
 
@@ -198,9 +203,9 @@ class GuestText:
 
     def read(self, most: int) -> tuple[str, int]:
         """
-        Return the first `most` bytes, at most `Limits.text_bytes`, and the number left out.
+        Return the first `most` bytes as text, at most `Limits.text_bytes`, and the number left out.
 
-        A character that is cut is left out; bytes that are not UTF-8 are replaced.
+        A character cut in two is dropped; bytes that are not UTF-8 are replaced.
         """
         kept = min(self.size, most, self._limit)
         data = self._memory.read(self._pointer, kept)

@@ -1,10 +1,10 @@
 """
 The native library: `host/arkml/native/arkml_native.c`, compiled when the package is built.
 
-It has the two functions that run on the stacks of guests, the loop that runs many guests, on
-several threads, the steps by which a guest is made, and copies from, to and of many memories. Where
-it is missing, Python does the same, on one thread: `LIBRARY` is None then, and `MISSING` says why.
-`ARKML_PURE=1` in the environment leaves it out on purpose.
+The library has the two functions that run on the stacks of guests, the loop that runs many guests
+on several threads, the steps by which a guest is made, and functions that copy many memories. Where
+the library is missing, `LIBRARY` is None, `MISSING` says why, and Python does the same work on one
+thread. `ARKML_PURE=1` in the environment leaves it out on purpose.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("arkml")
 
 
 class Round(ctypes.Structure):
-    """The struct arkml_round of the library."""
+    """The struct `arkml_round` of the native library: one round of calls of many guests."""
 
     _fields_ = (
         ("poll", c_void_p),
@@ -72,13 +72,17 @@ class Round(ctypes.Structure):
 
 
 class Column(ctypes.Structure):
-    """The struct column of the library: rows of a batch, with a place in the memory of a module."""
+    """
+    The struct `column` of the native library: rows of a batch, with a module's memory address.
+    """
 
     _fields_ = (("rows", c_void_p), ("place", c_void_p), ("size", c_size_t))
 
 
 class RowRuns(ctypes.Structure):
-    """The struct arkml_rows of the library."""
+    """
+    The struct `arkml_rows` of the native library: runs of a compiled model on the rows of a batch.
+    """
 
     _fields_ = (
         ("call", c_void_p),
@@ -95,7 +99,7 @@ class RowRuns(ctypes.Structure):
 
 
 class SubmitAnswer(ctypes.Structure):
-    """The struct arkml_answer of the library."""
+    """The struct `arkml_answer` of the native library: how to answer the submits of one session."""
 
     _fields_ = (
         ("record", c_uint64),
@@ -109,7 +113,7 @@ class SubmitAnswer(ctypes.Structure):
 
 
 class Single(ctypes.Structure):
-    """The struct arkml_single of the library: a guest that is called again and again."""
+    """The struct `arkml_single` of the native library: a guest that is called again and again."""
 
     _fields_ = (
         ("round", c_void_p),
@@ -147,7 +151,7 @@ class StepKind(IntEnum):
 
 
 class BuildStep(ctypes.Structure):
-    """The struct step of the library: one of those by which the instances of a guest are made."""
+    """The struct `step` of the native library: one step in making the instances of a guest."""
 
     _fields_ = (
         ("kind", c_uint32),
@@ -166,7 +170,9 @@ class BuildStep(ctypes.Structure):
 
 
 class BuildSteps(ctypes.Structure):
-    """The struct arkml_steps of the library."""
+    """
+    The struct `arkml_steps` of the native library: all steps that make the instances of a guest.
+    """
 
     _fields_ = (
         ("limit", c_void_p),
@@ -188,7 +194,7 @@ class BuildSteps(ctypes.Structure):
 
 
 class Library:
-    """The functions of the library at `path`. Raises OSError if it is none that can be used."""
+    """The functions of the native library at `path`. Raises OSError for an unusable library."""
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
@@ -261,7 +267,7 @@ class Library:
         library.arkml_workers.restype = c_uint32
 
     def set_turn_offset(self, offset: int) -> None:
-        """Say how many bytes after DEADLINE a control block has TURN."""
+        """Set how many bytes after the field DEADLINE a control block has the field TURN."""
         self._library.arkml_set_turn_offset(offset)
 
     def workers(self) -> tuple[int, bool]:

@@ -14,10 +14,11 @@ Value = TypeVar("Value")
 
 class RecentCache(Generic[Key, Value]):
     """
-    Makes the value of each key once, for all threads.
+    A cache that makes the value of each key once, for all threads.
 
-    A value stays as long as it is used elsewhere. The last `count` values stay in any case, up to a
-    total of `weight`, such as the bytes that `weigh` returns. If `make` raises, nothing is kept.
+    A value stays cached as long as it is used elsewhere. The last `count` values stay in any case,
+    while the sum of what `weigh` returns for them, for example bytes, is at most `weight`. If
+    `make` raises, nothing is kept.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class RecentCache(Generic[Key, Value]):
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """
-        Return the value of `key`, made by `make` if there is none. Raises the errors of `make`.
+        Return the value of `key`, made by `make` if it is not cached. Raises the errors of `make`.
         """
         with self._lock:
             if (value := self._find(key)) is not None:

@@ -1,4 +1,4 @@
-"""Modules that compute one row of a batch, without imports: compiled models."""
+"""Instances of compiled models: wasm modules without imports that compute one row of a batch."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ class RowModule:
 
     def runs(self, inputs: Sequence[Column], outputs: Sequence[Column]) -> Callable[[], None]:
         """
-        Return a call that runs the module on all rows of the columns, of which there is one.
+        Return a function that runs the module on every row of the input and output columns.
 
-        The columns are used by address, and kept alive by the call. It raises Unavailable. Where
-        there is the native library, it is a `NativeRun`.
+        At least one column is needed. The function uses the columns by address and keeps them
+        alive; it raises Unavailable. With the native library it is a `NativeRun`.
         """
         count = len((*inputs, *outputs)[0][0])
         if native.LIBRARY is None:
@@ -92,9 +92,10 @@ class RowModule:
 
     def draw(self, streams: Words, steps: Words, out: Column, *, is_pink: bool) -> None:
         """
-        Fill a column with the noise of agents.
+        Fill a column with noise, white or pink, for the actions of agents.
 
-        streams, steps: uint64, [n]. Raises Unavailable.
+        `streams` and `steps`, uint64, [n], number the agent and its step, which determine the
+        noise. Raises Unavailable.
         """
         streams, steps = np.ascontiguousarray(streams), np.ascontiguousarray(steps)
         if native.LIBRARY is None:
@@ -153,9 +154,10 @@ class RowModule:
 
 class NativeRun:
     """
-    A call that runs a module on the rows of a batch.
+    A function object that runs a compiled model on the rows of a batch.
 
-    `address` is that of the library's struct, which runs them without Python as well.
+    `address` is the address of a struct with which the native library can do the same without
+    Python.
     """
 
     __slots__ = ("_rows", "_run", "address")

@@ -1,4 +1,4 @@
-"""The Store of a guest with its instances: shim, guest, and any other imported modules."""
+"""The sandbox of a guest: a Store with the instances of its shim and its module."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _with(names: frozenset[str], name: str) -> frozenset[str]:
 
 
 def most_memory(module: CompiledModule) -> int:
-    """Return the bytes to which the memory of an instance may grow."""
+    """Return the most bytes to which the memory of a module's instance may grow."""
     plan, most = module.memory, min(module.limits.memory_bytes, module.limits.guest_bytes)
     if plan is None:
         return 0
@@ -68,7 +68,7 @@ def most_memory(module: CompiledModule) -> int:
 
 def most_objects(module: CompiledModule) -> int:
     """
-    Return the bytes to which the garbage-collected heap of an instance may grow.
+    Return the most bytes to which the garbage-collected heap of a module's instance may grow.
 
     wasmtime has one limit for both this heap and the memory, and does not report the growth of
     either. So each may have a third of the guest's bytes, and the heap is charged in full.
@@ -81,18 +81,18 @@ def most_objects(module: CompiledModule) -> int:
 
 
 def most_native(module: CompiledModule) -> int:
-    """Return the bytes that wasmtime may allocate for an instance."""
+    """Return the most bytes that wasmtime may allocate for an instance of a module."""
     return most_memory(module) + most_objects(module)
 
 
 class WasmState(NamedTuple):
     """
-    A copy of what an instance has in wasm.
+    A copy of the memory, globals and tables of an instance.
 
     Attributes:
-        memory: Its memory.
-        globals: The values of the globals that can change, as `bindings.Globals` takes them.
-        tables: The elements of its tables, none for a module whose code leaves them as they are.
+        memory: The memory.
+        globals: The values of the mutable globals, in the form that `bindings.Globals` takes.
+        tables: The elements of the tables; empty for a module whose code does not change tables.
 
     """
 
@@ -109,11 +109,11 @@ class WasmState(NamedTuple):
 
 class Sandbox:
     """
-    One instance of a program. Making it runs no guest code.
+    One instance of a module in a Store of its own. Making it runs no guest code.
 
     `control` is the offset of the control block in the column memory, `memory` is the guest's
-    memory, which may be of the caller's own class, and its call is at `place` of `lockstep`. With
-    `virtual` the WASI clocks and random numbers are answered by the host.
+    memory, which may be of the caller's own class, and `place` is the guest's slot in `lockstep`.
+    With `virtual` the host answers the WASI calls for clocks and random numbers.
     """
 
     __slots__ = (
@@ -177,13 +177,15 @@ class Sandbox:
 
     @property
     def refusals(self) -> RefusalNotes:
-        """The refusals of the guest's pushes and submits, for the thread that runs it."""
+        """Notes on refused pushes and submits of the guest, for the thread that runs it."""
         if self._refusals is None:
             self._refusals = RefusalNotes(self._arena, self.control)
         return self._refusals
 
     def refusal_counts(self) -> Counter[str]:
-        """Count the refusals by the sentences that explain them. Any thread may call it."""
+        """
+        Return how often a push or submit was refused, by explaining sentences. For any thread.
+        """
         notes = self._refusals or RefusalNotes(self._arena, self.control)
         return notes.counts()
 
@@ -198,7 +200,7 @@ class Sandbox:
         return entry
 
     def function(self, name: str) -> RawFunction | None:
-        """Return the exported function `name`, or None, for a call of a fleet, which keeps it."""
+        """Return the exported function `name` in the form that calls of a fleet keep, or None."""
         startup = self.program.info.startup
         is_start = name in _STARTING and name in (*startup.functions, startup.deferred)
         if name not in self.program.functions and not is_start:
@@ -212,8 +214,8 @@ class Sandbox:
         """
         Return the shim's loop of frames over the exported function `name`.
 
-        None for a function with parameters or results, and for a second function: there is one
-        loop.
+        Returns None for a function with parameters or results, and if the loop already has another
+        function.
         """
         if self._loop is None and (function := self.loop_function(name)) is not None:
             self._loop = ExportedFunction(function, name)
@@ -224,7 +226,9 @@ class Sandbox:
         return self._arena.base + self.control + at.TRAP
 
     def loop_function(self, name: str) -> RawFunction | None:
-        """Return the same for a call of a fleet, which keeps it."""
+        """
+        Return the loop of frames over the exported function `name` for calls of a fleet, or None.
+        """
         if not self._looped and self.program.functions.get(name) == FunctionType():
             self._found(partial(self._begin_loop, name))
         if self._looped != name:
@@ -258,7 +262,7 @@ class Sandbox:
         """
         Let the guest's memory grow to `size` bytes, or to its own limit if that is lower.
 
-        Returns True if `size` is lower.
+        Returns True if `size` is the lower limit.
         """
         allowed = max(0, min(size, self._most))
         if allowed != self._growth:
@@ -268,7 +272,7 @@ class Sandbox:
 
     @property
     def pages(self) -> int:
-        """The size of the guest's memory in pages, 0 where it has none. Read on any thread."""
+        """The size of the guest's memory in pages, 0 if it has none. Any thread may read it."""
         return self._store.read(self._present_pages) or 0
 
     def _present_pages(self) -> int:
@@ -276,7 +280,7 @@ class Sandbox:
 
     @property
     def base(self) -> bindings.Address:
-        """The address of the guest's memory, which stays the same."""
+        """The address of the guest's memory in the process, which never changes."""
         return self._native_memory.base
 
     @property
@@ -286,25 +290,25 @@ class Sandbox:
 
     @property
     def raw_globals(self) -> Sequence[bindings.Address]:
-        """The addresses of the globals that can change, each a wasmtime_global_t."""
+        """The address of the wasmtime_global_t of each mutable global."""
         return self._globals.places
 
     def exported(self, name: str) -> Any:
-        """Return an export, a wasmtime_extern_t. Raises GuestFailed once the guest is closed."""
+        """Return an export as a wasmtime_extern_t. Raises GuestFailed once the guest is closed."""
         return self._found(partial(self._guest.export, name))
 
     @property
     def memory_place(self) -> Place:
-        """Where the guest's memory lies, and its bytes, none once it is freed."""
+        """The address and the size in bytes of the guest's memory; 0 bytes once it is freed."""
         return self.base, self.pages * PAGE
 
     def copied(self) -> WasmState:
-        """Return a copy of the memory and of the globals that can change."""
+        """Return a copy of the memory, the mutable globals and the tables."""
         return self.saved(lambda _: None)
 
     def saved(self, admit: Callable[[int], object]) -> WasmState:
         """
-        Return such a copy, between two calls; it is not freed meanwhile.
+        Return a copy of memory, globals and tables between two calls; blocks freeing meanwhile.
 
         `admit` is called before, with the bytes that the copy of the memory takes.
         """
@@ -318,7 +322,7 @@ class Sandbox:
         return WasmState(copy, self.read_globals(), tables)
 
     def go_back(self, state: WasmState) -> None:
-        """Have a saved state. Raises MemoryLimitExceeded and TableLimitExceeded."""
+        """Restore a saved state. Raises MemoryLimitExceeded and TableLimitExceeded."""
         self.fit(len(state.memory), state.tables)
         state.memory.load(self.base)
         self.write_globals(state.globals)
@@ -327,10 +331,11 @@ class Sandbox:
 
     def fit(self, size: int, tables: SavedTables) -> None:
         """
-        Let the memory have `size` bytes, and tables the elements of saved ones, of any content.
+        Resize the memory to `size` bytes, and the tables to the sizes of saved ones.
 
-        What has more is made anew, with all of the instance: only so it gets smaller. Addresses
-        of exported functions are others then. Raises MemoryLimitExceeded and TableLimitExceeded.
+        Contents are undefined. Memory and tables cannot shrink: if one is larger, the whole
+        instance is made anew, and addresses of exported functions change. Raises
+        MemoryLimitExceeded and TableLimitExceeded.
         """
         pages = size // PAGE
         if pages < self._native_memory.pages() or (tables and self._tables.exceed(tables)):
@@ -343,27 +348,27 @@ class Sandbox:
                 raise TableLimitExceeded(f"{self.program.name}: {error}") from None
 
     def read_tables(self) -> SavedTables:
-        """Return the elements of tables, which can change. Raises StateRefused."""
+        """Return the elements of tables that can change. Raises StateRefused."""
         return self._tables.read()
 
     def write_tables(self, tables: SavedTables) -> None:
-        """Set the elements of tables, which can change, to the result of `read_tables`."""
+        """Set the elements of tables to a result of `read_tables`."""
         self._tables.write(tables)
 
     def read_globals(self) -> bytes:
-        """Return the values of the globals that can change."""
+        """Return the values of the mutable globals."""
         return self._globals.read()
 
     def write_globals(self, values: bytes) -> None:
-        """Set the globals that can change, to the result of `read_globals`."""
+        """Set the mutable globals to a result of `read_globals`."""
         self._globals.write(values)
 
     def become(self, program: CompiledModule, state: Callable[[], WasmState]) -> None:
         """
         Run another module of the same layout, with the memory and the globals of a new instance.
 
-        Raises the errors of a new instance, and then the module stays, with the state that `state`
-        returns; or neither can be made, see `is_built`.
+        Raises the errors of a new instance: then the old module stays, with the state that `state`
+        returns. If neither module can be instantiated, `is_built` is False.
         """
         before = self.program
         self.program = program
@@ -404,11 +409,11 @@ class Sandbox:
         self.limit_memory(allowed)
 
     def read(self, what: Callable[[], _Read]) -> _Read | None:
-        """Return the result of a function that reads the guest; see `GuestStore.read`."""
+        """Return the result of a function that reads the guest, None once it is freed."""
         return self._store.read(what)
 
     def close_files(self) -> None:
-        """Close the files of a guest that gets no more calls."""
+        """Close the files of a guest that will not be called again."""
         if self.program.linkage.wasi:
             self._store.close_files()
 
@@ -419,7 +424,7 @@ class Sandbox:
 
     @property
     def is_built(self) -> bool:
-        """False after a `become` for which neither module could be made: it is to be closed."""
+        """False after a `become` in which neither module could be instantiated; then close this."""
         return self._store.is_built
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Memories, globals and tables of many instances of one module, read and written at once."""
+"""The memories, globals and tables of many instances of one module, read and written at once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _PAGES = bindings.address_of(bindings.memory_size)
 
 class Sandboxes:
     """
-    Places of the memories and globals of instances of one module, none of which is freed.
+    Readers and writers of many live instances of one module, by the addresses of their contents.
 
-    They are good while `Lockstep.stores` stays the same. Nothing may run in the instances, or free
-    one, while they are read or written.
+    The addresses are valid while `Lockstep.stores` stays the same. No instance may run or be freed
+    during a method.
     """
 
     def __init__(self, sandboxes: Sequence[Sandbox]) -> None:
@@ -40,7 +40,7 @@ class Sandboxes:
         self._width = bindings.VALUE_SIZE * (len(self._globals) // max(1, len(sandboxes)))
 
     def sizes(self) -> list[int]:
-        """Return the present bytes of each memory."""
+        """Return the present size in bytes of each memory."""
         if native.LIBRARY is None:
             return [each.pages * PAGE for each in self._sandboxes]
         native.LIBRARY.memory_pages(
@@ -50,7 +50,7 @@ class Sandboxes:
         return [pages * PAGE for pages in self._pages]
 
     def read_globals(self) -> bytes:
-        """Return the values of the globals that can change, instance by instance."""
+        """Return the values of the mutable globals, instance by instance."""
         if native.LIBRARY is None:
             return b"".join([each.read_globals() for each in self._sandboxes])
         values = ctypes.create_string_buffer(len(self._globals) * bindings.VALUE_SIZE)
@@ -61,7 +61,7 @@ class Sandboxes:
         return values.raw
 
     def write_globals(self, values: bytes) -> None:
-        """Set the globals that can change, to a result of `read_globals`."""
+        """Set the mutable globals to a result of `read_globals`."""
         if native.LIBRARY is None:
             for index, each in enumerate(self._sandboxes):
                 each.write_globals(values[index * self._width :][: self._width])
@@ -74,13 +74,13 @@ class Sandboxes:
         )  # fmt: skip
 
     def read_tables(self) -> list[SavedTables]:
-        """Return the elements of tables that can change, empty if there are none."""
+        """Return the elements of the tables of each instance; empty if the tables cannot change."""
         if not any(each.program.state.tables for each in self._sandboxes[:1]):
             return []
         return [each.read_tables() for each in self._sandboxes]
 
     def write_tables(self, tables: Sequence[SavedTables]) -> None:
-        """Set the elements of tables that can change, to a result of `read_tables`."""
+        """Set the elements of tables to a result of `read_tables`."""
         if tables:
             for each, saved in zip(self._sandboxes, tables, strict=True):
                 each.write_tables(saved)

@@ -1,4 +1,4 @@
-"""Copies of the memories of guests, of those pages that hold something."""
+"""Copies of guest memories, which leave out pages that hold only zeros."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Place = tuple[bindings.Address, int]
 
 class PackedMemory(NamedTuple):
     """
-    A copy of a memory as files have it.
+    A copy of a memory in the form that files hold.
 
     Attributes:
         size: Bytes of the memory.
         page: Bytes of a page of the system that made the copy.
-        held: A byte for each of its pages: 1 if `content` has it, 0 if it has zeros only.
+        held: A byte for each page: 1 if the page is in `content`, 0 if it has only zeros.
         content: The pages, side by side.
 
     """
@@ -44,8 +44,8 @@ class SavedMemory:
     """
     A copy of the bytes of a guest's memory.
 
-    It has the pages of the system that hold something: the others are zeros. A guest touches a few
-    pages of its memory, often 10 of 100.
+    Only pages (of the operating system) that are not all zeros are stored: a guest usually touches
+    few pages of its memory, often 10 of 100.
     """
 
     __slots__ = ("_content", "_count", "_held", "_owner", "_size")
@@ -60,9 +60,9 @@ class SavedMemory:
     @classmethod
     def of(cls, place: Place, admit: Callable[[int], object]) -> Self:
         """
-        Return a copy of one memory, of which nothing changes meanwhile; see `MemoryCopies`.
+        Return a copy of one memory, which must not change meanwhile; see `MemoryCopies`.
 
-        `admit` is called before it is made, with the bytes that it will take.
+        `admit` is called before, with the number of bytes that the copy will take.
         """
         base, size = place
         pages = count = size // _SYSTEM_PAGE
@@ -84,7 +84,7 @@ class SavedMemory:
 
     @classmethod
     def unpacked(cls, packed: PackedMemory) -> Self:
-        """Return the copy that a file has. Raises ValueError for one that contradicts itself."""
+        """Return the copy that a file holds. Raises ValueError if it contradicts itself."""
         size, page, held, content = packed
         pages = np.frombuffer(held, np.uint8)
         is_page = _LEAST_PAGE <= page <= PAGE and not PAGE % page
@@ -107,14 +107,14 @@ class SavedMemory:
         return cls(size, _address(pages), _address(kept), count, (pages, kept))
 
     def packed(self) -> PackedMemory:
-        """Return the copy as files have it."""
+        """Return the copy in the form that files hold."""
         held = ctypes.string_at(self._held, self._size // _SYSTEM_PAGE)
         content = ctypes.string_at(self._content, self._count * _SYSTEM_PAGE)
         return PackedMemory(self._size, _SYSTEM_PAGE, held, content)
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the copy takes."""
+        """The number of bytes that the copy takes."""
         return self._size // _SYSTEM_PAGE + self._count * _SYSTEM_PAGE
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class SavedMemory:
         return pages.tobytes()
 
     def load(self, base: bindings.Address) -> None:
-        """Set the memory at an address, which has the size of the copy, to the copy."""
+        """Copy the saved bytes to a memory of the same size at address `base`."""
         if native.LIBRARY is None:
             ctypes.memmove(base, bytes(self), self._size)
             return
@@ -140,7 +140,7 @@ class SavedMemory:
 
 class SavedMemories:
     """
-    Copies of memories side by side; `memories[3]` is the `SavedMemory` of the fourth.
+    Copies of many memories; `memories[3]` is the `SavedMemory` of the fourth.
 
     Attributes:
         sizes: The bytes of each memory.
@@ -175,7 +175,7 @@ class SavedMemories:
 
     @classmethod
     def of(cls, copies: Sequence[SavedMemory]) -> Self:
-        """Return copies that were made one by one."""
+        """Return an object that holds copies which were made one by one."""
         fields = [(one._size, one._held, one._content, one._count) for one in copies]  # noqa: SLF001
         sizes, marks, contents, counts = zip(*fields, strict=True) if fields else ((),) * 4
         return cls(sizes, marks, contents, counts, [one._owner for one in copies])  # noqa: SLF001
@@ -196,11 +196,11 @@ class SavedMemories:
 
     @property
     def nbytes(self) -> list[int]:
-        """The bytes that each copy takes."""
+        """The number of bytes that each copy takes."""
         return _bytes_of(self.sizes, self._counts)
 
     def load(self, bases: Sequence[bindings.Address]) -> None:
-        """Set the memory at each address, which has the size of its copy, to the copy."""
+        """Copy each saved memory to the memory of the same size at its address in `bases`."""
         if native.LIBRARY is None:
             for index, base in enumerate(bases):
                 self[index].load(base)
@@ -213,10 +213,10 @@ class SavedMemories:
 
 class MemoryCopies:
     """
-    Copies of memories, of which nothing changes meanwhile.
+    Copies of memories in preparation; the memories must not change meanwhile.
 
-    `sizes` has the bytes that each will take, before they are made by `made`. Without the native
-    library, and where the system does not say which pages hold something, copies have all pages.
+    `sizes` has the bytes that each copy will take; `made` then makes the copies. Without the native
+    library, and where the system does not report which pages are in use, copies have all pages.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:

@@ -38,8 +38,8 @@ class ShimExports(NamedTuple):
     The functions that a shim exports.
 
     Attributes:
-        rows: Those of the tables, by module and symbol.
-        game: Those of the embedder's game.
+        rows: Functions of the ABI's tables, by module and symbol.
+        game: Functions of the embedder's game.
 
     """
 
@@ -67,10 +67,10 @@ class ModuleCode:
 
 class SharedEngine:
     """
-    A wasmtime engine, the compiled shims and the ticker that hosts share.
+    The wasmtime engine, the compiled shims and the epoch ticker that all hosts share.
 
-    Compiled modules belong to the engine, and so one that was compiled for one host serves
-    all. Guests of different hosts have no memory in common.
+    Compiled modules belong to the engine, so that a module compiled for one host serves all. Guests
+    of different hosts have no memory in common.
     """
 
     def __init__(self, stack: int) -> None:

@@ -1,9 +1,9 @@
 """
 Lists of steps in a Store, by which the instances of a guest are made.
 
-A list is written once, and taken for each guest of a module: by the native library in one call, or
-by Python where there is none. What a step makes lies in the *room* of the guest: SLOTS of SLOT
-bytes, each of them for an instance or an item of one, such as a function.
+A list is written once, and executed for each guest of a module: by the native library in one call,
+or by Python where there is none. Objects that steps make lie in the *room* of the guest, a block of
+SLOTS slots of SLOT bytes, each for an instance or for an item of one, such as a function.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ OF = 8
 
 
 def new_room() -> array[int]:
-    """Return the room of one guest, which stays where it is."""
+    """
+    Return a new room, the block for the objects of one guest, at an address that never changes.
+    """
     return array("Q", (0,)) * (SLOTS * SLOT // 8)
 
 
@@ -55,14 +57,14 @@ _FUNCTIONS: dict[str, object] = {
 
 
 class NoRoom(Exception):
-    """A memory could not grow."""
+    """Raised when a memory could not grow."""
 
 
 class StepList:
     """
-    A list of steps, which is complete once it is taken. Each method adds one.
+    A list of steps that make a guest. Methods add steps; the first `take` completes the list.
 
-    What its steps refer to lives as long as the list, apart from linkers and prepared modules,
+    The list keeps alive all objects that its steps refer to, except linkers and prepared modules,
     which the engine closes.
     """
 
@@ -71,60 +73,68 @@ class StepList:
         self._kept: list[object] = []
 
     def limit(self, caps: Sequence[int]) -> None:
-        """Set the limits of the Store, in the order of `bindings.limit_store`."""
+        """Add a step that sets the limits of the Store, in the order of `bindings.limit_store`."""
         self._add(StepKind.LIMIT, numbers=caps)
 
     def set_deadline(self, ticks: int) -> None:
-        """Let turns end in so many ticks."""
+        """Add a step that lets the guest's turns end after this number of ticks."""
         self._add(StepKind.SET_DEADLINE, numbers=(ticks,))
 
     def end_turns(self, callback: Address, state: Address) -> None:
-        """Have a callback called at deadlines, with `state` and the offset of the control block."""
+        """
+        Add a step that sets the callback of deadlines, with `state` and the control block's offset.
+        """
         self._add(StepKind.TURNS, object=callback, flags=BY_BLOCK, numbers=(state,))
 
     def instantiate(self, slot: int, linker: wasmtime.Linker, module: wasmtime.Module) -> None:
-        """Make an instance with the items of a linker."""
+        """Add a step that instantiates a module with the items of a linker."""
         self._kept.append(module)
         step = self._add(StepKind.LINKED, slot=slot, object=address_of(linker.ptr()))
         step.module = address_of(module.ptr())
 
     def instantiate_prepared(self, slot: int, prepared: wasmtime.InstancePre) -> None:
-        """Make an instance of a module whose imports are resolved."""
+        """Add a step that instantiates a module whose imports are resolved."""
         self._kept.append(prepared)
         self._add(StepKind.PREPARED, slot=slot, object=address_of(prepared.ptr()))
 
     def export(self, instance: int, name: str, slot: int = ITEM) -> None:
-        """Get an export of an instance in a slot."""
+        """Add a step that puts an export of an instance into a slot."""
         self._add(StepKind.EXPORT, source=instance, slot=slot, name=name)
 
     def find(self, linker: wasmtime.Linker, module: str, name: str) -> None:
-        """Get an item of a linker."""
+        """Add a step that looks up an item of a linker."""
         self._add(StepKind.FIND, object=address_of(linker.ptr()), space=module, name=name)
 
     def define(self, linker: wasmtime.Linker, module: str, name: str, slot: int = ITEM) -> None:
-        """Name an item in a linker."""
+        """Add a step that defines the item in a slot under a name in a linker."""
         self._add(
             StepKind.DEFINE, slot=slot, object=address_of(linker.ptr()), space=module, name=name
         )
 
     def set_global(self, kind: str, value: int, *, by_block: bool = False) -> None:
-        """Set the item, a global, to a value, or that and the offset of the control block."""
+        """
+        Add a step that sets the present item, a global, to a value.
+
+        With `by_block` the offset of the guest's control block is added to the value.
+        """
         step = self._add(StepKind.SET_GLOBAL, flags=BY_BLOCK * by_block, numbers=(value,))
         step.value[0] = bindings.KINDS[kind]
 
     def set_element(self, table: int) -> None:
-        """Put the item, a function, into element 0 of the table in a slot."""
+        """
+        Add a step that puts the present item, a function, into element 0 of the table in a slot.
+        """
         self._add(StepKind.SET_ELEMENT, slot=table).value[0] = bindings.FUNCTION_KIND
 
     def grow(self, memory: int, pages: int) -> None:
-        """Let the memory in a slot grow. Taking the step raises NoRoom."""
+        """Add a step that grows the memory in a slot. Executing it raises NoRoom."""
         self._add(StepKind.GROW, slot=memory, numbers=(pages,))
 
     def take(self, store: Address, context: Address, control: int, room: array[int]) -> None:
         """
-        Take all steps for one guest, whose control block is at the offset `control`.
+        Execute all steps for one guest, whose control block is at the offset `control`.
 
-        Raises WasmtimeError, Trap, NoRoom, and KeyError for an item that there is not.
+        Raises WasmtimeError, Trap, NoRoom, and KeyError for an item that does not exist.
         """
         place, _ = room.buffer_info()
         if native.LIBRARY is None:

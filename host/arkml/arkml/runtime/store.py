@@ -1,4 +1,4 @@
-"""The Store of a guest, freed in order with all that points into it."""
+"""The Store of a guest, freed in the right order with everything that points into it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Read = TypeVar("_Read")
 
 class GuestStore:
     """
-    A wasmtime Store with a place in a lockstep, and the column memory that its shim writes to.
+    A wasmtime Store, the guest's place in a lockstep, and the column memory that its shim writes.
 
     The call in progress has to be deleted before its Store, and the column memory has to outlive
     both, but the garbage collector finalizes the objects of a cycle in any order. So the Store is
@@ -58,10 +58,10 @@ class GuestStore:
         """
         Return the result of a function that reads the guest, or None if there is none.
 
-        There is none once it is freed, and in a new Store before `is_built`. It is not freed while
-        it is read, on any thread. If a signal handler closes it in the middle of reading, it is
-        freed after that. The finalizer always finds the lock free, because a thread that holds it
-        keeps the guest alive.
+        There is no guest once it is freed, or in a new Store before `is_built`. It is not freed
+        while it is read, on any thread. If a signal handler closes it in the middle of reading, it
+        is freed afterwards. The finalizer always finds the lock free, because a thread that holds
+        it keeps the guest alive.
         """
         if self._is_inside():
             return what() if self._pointer and self.is_built else None
@@ -73,7 +73,7 @@ class GuestStore:
                 self.close()
 
     def replace(self, engine: bindings.Address) -> None:
-        """Go on with a new Store in the same place, and delete the present one."""
+        """Delete the Store, and continue with a new one at the same place of the lockstep."""
         with self._lock:
             self.is_built = False
             self._lockstep.drop(self.place)
@@ -83,16 +83,16 @@ class GuestStore:
             self._begin(engine)
 
     def take(self, steps: StepList, control: int, room: Any) -> None:
-        """Take steps in the Store, as `StepList.take`, whose errors it raises."""
+        """Execute a list of steps in the Store; raises the errors of `StepList.take`."""
         steps.take(self._pointer, self.context, control, room)
 
     def limit(self, caps: Sequence[int]) -> None:
-        """Set the limit of the Store from now on; see `bindings.limit_store`."""
+        """Set the limits of the Store from now on; see `bindings.limit_store`."""
         if self._pointer:
             bindings.limit_store(self._pointer, *caps)
 
     def close_files(self) -> None:
-        """Close the files that WASI has open for a guest that gets no more calls."""
+        """Close the WASI files of a guest that will not be called again."""
         if self._pointer:
             bindings.set_wasi(self.context, wasmtime.WasiConfig())
 

@@ -47,7 +47,7 @@ _python = _Callback(_suspend)
 
 def callback() -> Any:
     """
-    Return the callback in a form that ctypes casts.
+    Return the callback of the suspending import as a ctypes function pointer or address.
 
     Raises:
         UsageError: This Python cannot be the callback, and there is no native library.

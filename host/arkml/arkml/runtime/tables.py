@@ -1,4 +1,4 @@
-"""Copies of tables of functions, of modules whose code changes them."""
+"""Copies of function tables, for modules whose code changes them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Tables:
     Tables of an instance, read and written as indices of functions in its module.
 
     Args:
-        store: The context of their Store.
-        plan: What changes in instances of the module.
-        tables: Its tables, each a wasmtime_extern_t.
-        functions: The functions that these may hold, likewise.
+        store: The context of the Store.
+        plan: The parts of instances that can change.
+        tables: The tables, each a wasmtime_extern_t.
+        functions: The functions that the tables may hold, each a wasmtime_extern_t.
 
     """
 
@@ -44,20 +44,26 @@ class Tables:
         self._numbers[0] = _NULL
 
     def sizes(self) -> list[int]:
-        """Return the present number of elements of each."""
+        """Return the present number of elements of each table."""
         return [bindings.table_size(self._store, place) for place in self._places]
 
     def read(self) -> SavedTables:
-        """Return their elements. Raises StateRefused for a function that has no known index."""
+        """
+        Return the elements of each table. Raises StateRefused for a function of unknown index.
+        """
         return tuple(map(self._read, self._kinds, self._places, self.sizes()))
 
     def exceed(self, saved: SavedTables) -> bool:
-        """Return whether one has more elements than the saved one."""
+        """Return whether a table has more elements than its saved copy."""
         sizes = zip(self.sizes(), saved, strict=True)
         return any(size > len(elements) // _ELEMENT for size, elements in sizes)
 
     def fit(self, saved: SavedTables) -> None:
-        """Let them have as many elements as saved ones, which have no fewer, or raise an error."""
+        """
+        Grow the tables to the sizes of their saved copies, which are not smaller.
+
+        Raises an error of wasmtime if a table cannot grow.
+        """
         for kind, place, size, elements in zip(
             self._kinds, self._places, self.sizes(), saved, strict=True
         ):
@@ -65,7 +71,7 @@ class Tables:
                 bindings.grow_table(self._store, place, more, kind)
 
     def write(self, saved: SavedTables) -> None:
-        """Set their elements, which are as many."""
+        """Set the elements of the tables, whose sizes already equal those of the saved copies."""
         value = self._value.place
         for kind, place, elements in zip(self._kinds, self._places, saved, strict=True):
             if kind == FUNCTIONS:  # else all are null
@@ -94,7 +100,11 @@ class Tables:
 
 
 def require_tables(saved: SavedTables, plan: StatePlan, share: int) -> None:
-    """Raise StateRefused for tables that no instance has, of up to `share` elements each."""
+    """
+    Raise StateRefused for saved tables that no instance can have.
+
+    `share` is the most elements that a table may have.
+    """
     if len(saved) != len(plan.tables):
         raise StateRefused(
             f"the state has {len(saved)} tables that change, the module {len(plan.tables)}"

@@ -11,7 +11,11 @@ from arkml.runtime import native
 
 
 def number_of_threads(threads: Threads) -> int:
-    """Return a number of threads, 1 to 256. Raises UsageError for anything else."""
+    """
+    Return a number of threads, 1 to 256; "auto" takes the usable processors.
+
+    Raises UsageError for anything else.
+    """
     number = require_threads(threads)
     return min(usable_processors(), MOST_THREADS) if number == "auto" else number
 
@@ -20,12 +24,12 @@ _users: set[int] = set()
 
 
 def enter(user: int) -> None:
-    """Note a host, for which worker threads may be started when a round needs them."""
+    """Register a host, for which worker threads may be started when a round needs them."""
     _users.add(user)
 
 
 def leave(user: int) -> None:
-    """Forget a host; the workers end with the last one. Takes no lock: a finalizer may call it."""
+    """Remove a host; the workers end with the last one. Takes no lock: a finalizer may call it."""
     _users.discard(user)
     if not _users and native.LIBRARY is not None:
         native.LIBRARY.end_workers()

@@ -36,9 +36,9 @@ def failure(
     name: str, trap: bindings.Address, error: bindings.Address, places: CodePlaces
 ) -> GuestError | None:
     """
-    Return the error of a call from the addresses that it left, or None if it ended well.
+    Return the error of a call from the addresses of its trap and error; None if it succeeded.
 
-    `places` are the code places of the guest's module.
+    `places` translates code offsets of the guest's module.
     """
     if trap:
         return _trap(name, bindings.trap_at(trap), places)
@@ -145,7 +145,7 @@ def _cut(name: str | None) -> str:
 
 
 def backtrace(frames: Sequence[Frame]) -> str:
-    """Format the frames as lines, innermost first."""
+    """Format wasm frames as lines of text, innermost first."""
     shown = [f"\n  {index}: {_shown(frame)}" for index, frame in enumerate(frames[:_SHOWN_FRAMES])]
     more = len(frames) - len(shown)
     return "".join([*shown, f"\n  … {more} more"] if more > 0 else shown)

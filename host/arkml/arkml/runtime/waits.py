@@ -11,7 +11,7 @@ _SLICE = 0.02  # seconds between two looks at SIGINT
 @dataclass(frozen=True, slots=True)
 class Wait:
     """
-    A guest's wait, over when `ready(timeout)` returns True.
+    A guest's wait in an import call, which is over when `ready(timeout)` returns True.
 
     `Fiber.settle` must follow a wait that is over.
 
@@ -37,7 +37,7 @@ class Wait:
         look()
 
     async def block_async(self, look: Callable[[], None]) -> None:
-        """Wait until it is over, as `block` does, while other asyncio tasks run."""
+        """Wait as `block` does, while other asyncio tasks run."""
         import asyncio  # 20 ms at start that only coroutines need
 
         pause = 0.0
