@@ -1,4 +1,4 @@
-"""The environment traits of RelayRL (`relayrl_env_trait` 1.1), and guests that have them."""
+"""The environment traits of RelayRL (`relayrl_env_trait` 1.1), and guests that implement them."""
 
 from arkml.envs.relayrl.guests import GuestScalarEnvironment, GuestVectorEnvironment
 from arkml.envs.relayrl.kinds import (

@@ -1,4 +1,4 @@
-"""Checks of arguments, which raise EnvironmentError."""
+"""Checks of arguments of RelayRL environments, which raise EnvironmentError."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from arkml.sessions.declarations import MOST_COUNT
 
 
 def refused(text: str) -> EnvironmentError:
-    """Return the error of an operation that cannot be done."""
+    """Return an EnvironmentError with this text, for an operation that cannot be done."""
     return EnvironmentError.EnvironmentError(text)
 
 
@@ -26,7 +26,7 @@ WHO = "a RelayRL environment"
 
 
 def action(values: Any, actions: Actions) -> Floats:
-    """Return an action as float32, [num_actions], checked for bounds and choices."""
+    """Check an action for bounds and choices, and return it as float32, [num_actions]."""
     try:
         row = floats_of(values)
     except (TypeError, ValueError):
@@ -43,7 +43,7 @@ def action(values: Any, actions: Actions) -> Floats:
 
 
 def content(data: Any) -> bytes:
-    """Return actions as bytes, checked."""
+    """Check actions given as bytes, and return them as a bytes object."""
     try:
         return bytes_of(data)
     except InvalidArguments as error:
@@ -51,7 +51,7 @@ def content(data: Any) -> bytes:
 
 
 def count(number: int) -> int:
-    """Return the number of environments, checked."""
+    """Check a number of environments, and return it."""
     found = whole_number(number)
     if found is None or not 1 <= found <= MOST_COUNT:
         bound = "1 at least" if found is None or found < 1 else f"{MOST_COUNT:,} at most"
@@ -60,7 +60,7 @@ def count(number: int) -> int:
 
 
 def pairs(asked: Any) -> list[tuple[EnvironmentUuid, Any]]:
-    """Return pairs of an id and an action, checked."""
+    """Check pairs of an environment's id and an action, and return them as a list."""
     items = _listed(asked)
     for pair in items:
         if not isinstance(pair, Sequence) or len(pair) != 2:
@@ -69,7 +69,7 @@ def pairs(asked: Any) -> list[tuple[EnvironmentUuid, Any]]:
 
 
 def ids(asked: Any, known: Iterable[EnvironmentUuid]) -> list[EnvironmentUuid]:
-    """Return the ids as a list, each of a known environment and none twice."""
+    """Check that all ids are known and differ, and return them as a list."""
     environments = set(known)
     if not environments:
         raise refused("there are no environments yet: call init_num_envs first")

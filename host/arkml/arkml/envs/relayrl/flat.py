@@ -104,7 +104,7 @@ class _Flat(Sealed):
 
 
 class FlatScalar(_Flat):
-    """One environment as bytes. A step that cannot be made is None, as the traits have it."""
+    """One environment with observations and actions as bytes; a step that fails returns None."""
 
     _environment: GuestScalarEnvironment
 
@@ -116,7 +116,7 @@ class FlatScalar(_Flat):
         return _bytes(self._environment.reset().observation)
 
     def step_bytes(self, action: bytes) -> ScalarBytes | None:
-        """Return observation, mask, reward, done, truncated."""
+        """Step the environment. Returns observation, mask, reward, done and truncated, or None."""
         try:
             step = self._environment.step(self._taken(action, 1)[0])
         except EnvironmentError:
@@ -126,7 +126,7 @@ class FlatScalar(_Flat):
 
 
 class FlatVector(_Flat):
-    """All environments of a vector, one after another in the order of their ids."""
+    """All environments of a vector, with observations and actions as bytes in the order of ids."""
 
     _environment: GuestVectorEnvironment
 
@@ -141,11 +141,13 @@ class FlatVector(_Flat):
         return len(self._environment.env_ids)
 
     def reset(self, env_ids: list[EnvironmentUuid]) -> list[bytes]:
-        """Return the first observations of episodes. Raises EnvironmentError."""
+        """Begin episodes, and return their first observations. Raises EnvironmentError."""
         return [_bytes(reset.observation) for reset in self._environment.reset(env_ids)]
 
     def step_bytes(self, actions: bytes) -> VectorBytes | None:
-        """Return observations, masks, rewards, dones, truncateds."""
+        """
+        Step all environments. Returns observations, masks, rewards, dones and truncateds, or None.
+        """
         try:
             ids = self._environment.env_ids
             rows = self._taken(actions, len(ids))

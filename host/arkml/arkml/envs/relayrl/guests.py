@@ -76,7 +76,9 @@ class GuestScalarEnvironment(Guests):
             return ScalarEnvReset(*beginning)
 
     def step(self, action: Tensor) -> ScalarEnvStep:
-        """Step with an action, [num_actions]. Raises EnvironmentError; nothing is stepped then."""
+        """
+        Step with an action, [num_actions]. Raises EnvironmentError before anything is stepped.
+        """
         with self._lock:
             seat = self._started()
             values = checks.action(action, seat.actions)
@@ -91,7 +93,7 @@ class GuestScalarEnvironment(Guests):
 
     @property
     def masks(self) -> list[list[Marks]]:
-        """The choices of the one agent that are masked now, by branch: bool, [choices]."""
+        """The agent's masked choices now: a list of one list with bool, [choices], per branch."""
         with self._lock:
             return [self._started().masks]
 
@@ -112,13 +114,13 @@ class GuestScalarEnvironment(Guests):
             return self._seat.seen.copy()
 
     def calculate_performance_return(self) -> Floats:
-        """Return the returns of the episodes that have ended, float32, [k]."""
+        """Return the return (sum of rewards) of each episode that has ended, float32, [k]."""
         with self._lock:
             self._require_own()
             return _returns([] if self._seat is None else self._seat.returns)
 
     def clone_box(self) -> GuestScalarEnvironment:
-        """Return another environment with the settings of this one, not started."""
+        """Return a new environment with the settings of this one, which has not started yet."""
         self._require_own()
         return GuestScalarEnvironment(**self._made_with)
 
@@ -146,8 +148,9 @@ class GuestVectorEnvironment(Guests):
     """
     A RelayRL environment of many guests with one agent each, each with an id.
 
-    Any of them may be stepped together. All arguments are checked before a guest is stepped, and
-    results come in the order of the request. A guest that fails is truncated; the others continue.
+    Any subset of the guests may be stepped together. All arguments are checked before a guest is
+    stepped, and results come in the order of the request. A guest that fails is truncated; the
+    others continue.
 
     Args:
         module: The path or the bytes of a guest.
@@ -241,13 +244,15 @@ class GuestVectorEnvironment(Guests):
 
     @property
     def masks(self) -> list[list[Marks]]:
-        """Return the choices that are masked now, by agent and branch: bool, [choices]."""
+        """
+        The masked choices of each agent now: a list per agent with bool, [choices], per branch.
+        """
         with self._lock:
             self._require_own()
             return [seat.masks for seat in self._seats.values()]
 
     def run_environment(self) -> None:
-        """Play one episode in each with the policy. If that fails in one, nothing has moved."""
+        """Play one episode in each environment with the policy. If one fails, none has changed."""
         with self._lock:
             self._require_own()
             checks.ids([], self._seats)
@@ -269,7 +274,7 @@ class GuestVectorEnvironment(Guests):
             return np.array(seen, np.float32)
 
     def calculate_performance_return(self) -> Floats:
-        """Return the returns of the episodes that have ended, float32, [k]."""
+        """Return the return (sum of rewards) of each episode that has ended, float32, [k]."""
         with self._lock:
             self._require_own()
             return _returns([r for seat in self._seats.values() for r in seat.returns])

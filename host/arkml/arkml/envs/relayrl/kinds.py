@@ -1,4 +1,4 @@
-"""Kinds and dtypes of environments, and their one error."""
+"""The kinds and dtypes of RelayRL environments, and their error class."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Error: TypeAlias = ArkmlError
 
 class EnvironmentError(ArkmlError):
     """
-    An operation failed as a whole; nothing has moved.
+    An operation of an environment failed as a whole, without any effect.
 
-    Each kind is a subclass and an attribute of this one, made with a sentence:
+    Each kind of error is a subclass, and an attribute of this class, made with a sentence:
     `EnvironmentError.EnvironmentError`, `.ObservationBuildingError` and
     `.TrainingPerformanceReturnError`. It is not an OSError, as the builtin of this name is.
     """
@@ -81,7 +81,7 @@ class EnvironmentKind:
 
     @staticmethod
     def Other(name: str) -> EnvironmentKind:  # noqa: N802  the name in the traits
-        """Return a kind that the traits do not know."""
+        """Return a kind with this name that the traits do not know."""
         return EnvironmentKind("Other", name)
 
     def __repr__(self) -> str:
@@ -105,14 +105,14 @@ class _Named(Enum):
 
 
 class Backend(_Named):
-    """A library whose arrays are tensors: NdArray is numpy here, Tch is torch."""
+    """A library whose arrays serve as tensors: `NdArray` is numpy here, `Tch` is torch."""
 
     NdArray = "NdArray"
     Tch = "Tch"
 
 
 class TensorKind(_Named):
-    """A kind of numbers that tensors hold."""
+    """The kind of numbers in a tensor: Bool, Int or Float."""
 
     Float = "Float"
     Int = "Int"
@@ -166,7 +166,9 @@ class EnvDType:
 
     @staticmethod
     def of(tensor: Tensor) -> EnvDType:
-        """Return the dtype of a numpy array. Raises EnvironmentError for one that has no name."""
+        """
+        Return the dtype of a numpy array. Raises EnvironmentError for one without a name here.
+        """
         name = _NUMPY.get(tensor.dtype.str[1:])
         if name is None:
             raise EnvironmentError.EnvironmentError(f"no tensor holds {tensor.dtype}")
@@ -174,12 +176,12 @@ class EnvDType:
 
     @property
     def backend(self) -> Backend:
-        """The library that such tensors are of."""
+        """The library of tensors with this dtype."""
         return Backend(self.library)
 
     @property
     def tensor_kind(self) -> TensorKind:
-        """The kind of numbers that such tensors hold."""
+        """The kind of numbers in tensors with this dtype: Bool, Int or Float."""
         if self.dtype.name == "Bool":
             return TensorKind.Bool
         return TensorKind.Int if self.dtype.name[0] in "IU" else TensorKind.Float

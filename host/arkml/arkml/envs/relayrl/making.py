@@ -1,4 +1,4 @@
-"""The base of guests as RelayRL environments: options, pickling and ownership."""
+"""The base class of guests as RelayRL environments: options, pickling and ownership."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ ActingPolicy = Callable[[Floats], Any]
 
 class Guests(Sealed, Closing):
     """
-    Guests as one environment; `policy` acts in `run_environment`, `options` are as for `GuestEnv`.
+    Base class of environments of guests.
+
+    `policy` acts in `run_environment`, `options` are as for `GuestEnv`.
     """
 
     def __init__(
@@ -80,12 +82,12 @@ class Guests(Sealed, Closing):
 
     @property
     def behavior(self) -> Behavior:
-        """The behavior of the environments. Raises EnvironmentError if there is none."""
+        """The behavior of the guests' agents. Raises EnvironmentError if there is none."""
         raise NotImplementedError
 
     @property
     def num_actions(self) -> int:
-        """The width of an action. Raises EnvironmentError as `behavior`."""
+        """The number of values of an action. Raises EnvironmentError as `behavior` does."""
         return self.behavior.num_actions
 
     def _require_own(self) -> None:

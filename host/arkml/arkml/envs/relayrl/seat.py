@@ -55,14 +55,14 @@ class Seat:
 
     @property
     def masks(self) -> list[Marks]:
-        """The choices that are masked now, for each branch bool, [choices]."""
+        """The choices that are masked now: for each branch a bool array, [choices]."""
         if self.seen is None:
             return [np.zeros(choices, bool) for choices in self.actions.branches]
         return list(self.agent.masks)
 
     def prepare(self) -> None:
         """
-        Prepare the next episode, and keep the present one.
+        Prepare the next episode, but keep the present one.
 
         `begin` enters the prepared episode. Then `settle` drops the kept one, or `give_up` returns
         to it. Raises EnvironmentError, in which case the present episode continues.
@@ -100,7 +100,7 @@ class Seat:
         """
         Step with an action, float32, [num_actions].
 
-        A guest that no longer has one agent ends the episode as a failed one does.
+        A guest that no longer has exactly one agent ends the episode, as a failed guest does.
         """
         try:
             self.seen, reward, terminated, truncated, info = self.agent.step(action)
@@ -113,7 +113,7 @@ class Seat:
         return self.seen.copy(), reward, terminated, truncated, self._env_info(info)
 
     def require_playing(self) -> None:
-        """Raise EnvironmentError between episodes."""
+        """Raise EnvironmentError if no episode is in progress."""
         if self.seen is None:
             raise checks.refused("reset the environment before its first step")
         if self.agent.number is None:
@@ -132,7 +132,7 @@ class Seat:
 @contextmanager
 def begun(seats: Sequence[Seat]) -> Iterator[list[tuple[Floats, EnvInfo | None]]]:
     """
-    Begin an episode in each seat; an error, here or in the block, restores the old episodes.
+    Begin an episode in each seat; an error, here or in the `with` block, restores the old episodes.
 
     Yields for each seat its first observation, float32, [num_features], and info.
     """

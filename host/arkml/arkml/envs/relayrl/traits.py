@@ -1,4 +1,4 @@
-"""The traits as protocols, and the records that their methods return."""
+"""RelayRL's environment traits as protocols, and the records that their methods return."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class ScalarEnvReset:
-    """The beginning of an episode. observation: rank D_IN."""
+    """The beginning of an episode; `observation` has D_IN axes."""
 
     observation: Tensor
     info: EnvInfo | None = None
@@ -54,7 +54,7 @@ class ScalarEnvStep:
     The outcome of an action.
 
     Attributes:
-        observation: Observation of rank D_IN.
+        observation: Observation with D_IN axes.
         reward: Reward of the step.
         terminated: True if the episode has ended.
         truncated: True if the episode was cut off.
@@ -76,7 +76,7 @@ class VectorEnvReset:
 
     Attributes:
         env_id: Id of the environment.
-        observation: Observation of rank D_IN.
+        observation: Observation with D_IN axes.
         info: Pairs of text, or None.
 
     """
@@ -93,7 +93,7 @@ class VectorEnvStep:
 
     Attributes:
         env_id: Id of the environment.
-        observation: Observation of rank D_IN.
+        observation: Observation with D_IN axes.
         reward: Reward of the step.
         terminated: True if the episode has ended.
         truncated: True if the episode was cut off.
@@ -136,10 +136,10 @@ class Environment(Protocol):
 
 @runtime_checkable
 class ScalarEnvironment(Environment, Protocol):
-    """One environment."""
+    """A single environment, stepped with one action at a time."""
 
     def step(self, action: Tensor) -> ScalarEnvStep:
-        """Step the environment with an action of rank D_OUT."""
+        """Step the environment with an action, which has D_OUT axes."""
         ...
 
     def reset(self) -> ScalarEnvReset: ...
@@ -160,7 +160,7 @@ class VectorEnvironment(Environment, Protocol):
 
 @runtime_checkable
 class DynScalarEnvironment(ScalarEnvironment, Protocol):
-    """One environment that can be copied."""
+    """A single environment that can be copied."""
 
     def clone_box(self) -> DynScalarEnvironment: ...
 
@@ -173,12 +173,12 @@ class TrainingPerformanceReturnFn(Protocol):
     """A measure of training performance, such as the returns of episodes."""
 
     def calculate_performance_return(self) -> Any:
-        """Step the environments. Raises EnvironmentError."""
+        """Return the measure, such as returns of episodes. Raises EnvironmentError."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentHandle:
-    """An environment that was given away: `Scalar(env)` or `Vector(env)`."""
+    """Ownership of an environment that was given away: `Scalar(env)` or `Vector(env)`."""
 
     __repr__ = short_repr
 
