@@ -1,1 +1,1 @@
-"""A guest that is stepped from outside: its submits are answered by the actions of a step."""
+"""A guest as an environment: its submits are answered by the actions of a `step`."""

@@ -1,4 +1,4 @@
-"""Agents of one session as arrays, and the rows of a submit matched with them."""
+"""The agents of one session as arrays, and the matching of a submit's rows with them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _STATES = np.uint32(len(EpisodeState))
 @dataclass(slots=True)
 class AgentSlots:
     """
-    Agents by slot.
+    Arrays of agents; each agent has one index, its slot, in all of them.
 
-    The array `numbers` may be shared, and does not change. All others change when rows continue the
-    rows of the previous submit.
+    The array `numbers` may be shared, and never changes. All others are updated in place when the
+    rows of a submit continue the rows of the previous one.
 
     Attributes:
-        ids: uint64, [n].
-        numbers: int32, [n].
+        ids: uint64, [n], the guest's ids of the agents.
+        numbers: int32, [n], the environment's numbers of the agents.
         absent: bool, [n], False for a LIVE agent; an id is LIVE in one slot at most.
         observations: float32, [n, num_features], the last reported ones.
         waiting: float32, [n], rewards that wait for the next report.
@@ -53,7 +53,7 @@ class AgentSlots:
 
     @staticmethod
     def none(num_features: int) -> AgentSlots:
-        """Return no slots."""
+        """Return an object without slots."""
         return AgentSlots(
             np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, bool),
             np.zeros((0, num_features), np.float32), np.zeros(0, np.float32),
@@ -63,14 +63,14 @@ class AgentSlots:
         return len(self.ids)
 
     def chosen(self, index: Any) -> AgentSlots:
-        """Return some of the slots, as copies."""
+        """Return copies of some of the slots."""
         return AgentSlots(
             self.ids[index], self.numbers[index], self.absent[index], self.observations[index],
             self.waiting[index],
         )  # fmt: skip
 
     def copied(self) -> AgentSlots:
-        """Return the same slots, whose arrays change by themselves."""
+        """Return a copy, whose arrays change independently."""
         return AgentSlots(
             self.ids.copy(), self.numbers, self.absent.copy(), self.observations.copy(),
             self.waiting.copy(),
@@ -78,7 +78,7 @@ class AgentSlots:
 
     def joined(self, more: AgentSlots) -> AgentSlots:
         """
-        Return these slots, followed by others; this object if nothing follows.
+        Return these slots followed by others; this object if there are no others.
 
         Observations are not copied: there may be many agents.
         """
@@ -114,13 +114,12 @@ class JoinedRows:
 
 class Moves(NamedTuple):
     """
-    The rows of one submit as moves of agents by the table.
+    The rows of one submit, matched with agents as transitions of the table in `transitions`.
 
-    events: intp, [m], the rows whose agent does more than run on, in order, and codes: int, [m],
-    the numbers of their transitions. slots: intp, [n], the slot of an agent that is LIVE before
-    the submit, or -1, as in the later rows of an id. earlier: intp, [n], the previous row with the
-    same id, or -1; None if all ids differ. missing: intp, [k], the slots of LIVE agents without a
-    row.
+    events: intp, [m], the rows whose agent does more than continue, in order. codes: int, [m], the
+    numbers of their transitions. slots: intp, [n], the slot of an agent that is LIVE before the
+    submit, or -1, as in the later rows of an id. earlier: intp, [n], the previous row with the same
+    id, or -1; None if all ids differ. missing: intp, [k], the slots of LIVE agents without a row.
     """
 
     events: Indices
@@ -130,12 +129,16 @@ class Moves(NamedTuple):
     missing: Indices
 
     def known(self) -> tuple[Indices, Indices]:
-        """Return the rows whose agent is LIVE before the submit, and its slots: intp, [m] each."""
+        """
+        Return the rows whose agent was LIVE before the submit, and their slots: intp, [m] each.
+        """
         rows = (self.slots >= 0).nonzero()[0]
         return rows, self.slots[rows]
 
     def numbers(self, before: AgentSlots, begun: Indices, fresh: Ids) -> Ids:
-        """Return the agents' numbers, int32, [n]; rows that begin get the numbers `fresh`."""
+        """
+        Return the agents' numbers, int32, [n]; rows that start an episode get the numbers `fresh`.
+        """
         numbers = np.full(len(self.slots), -1, np.int32)
         rows, slots = self.known()
         numbers[rows] = before.numbers[slots]
@@ -153,9 +156,10 @@ class Moves(NamedTuple):
         self, closed: Indices, before: AgentSlots, decision: Decision
     ) -> tuple[Ids, Floats]:
         """
-        Return numbers and last observations of the agents whose id rows `closed`, intp, [m], take.
+        Return numbers and last observations of the agents that had the ids of rows `closed`.
 
-        They are int32, [m], and float32, [m, num_features]. `decision` has the rows of the submit.
+        Rows are intp, [m], the results int32, [m], and float32, [m, num_features]. `decision` has
+        the rows of the submit.
         """
         slots = self.slots[closed]
         if self.earlier is None:
@@ -169,7 +173,7 @@ class Moves(NamedTuple):
 
 
 def match(ids: GuestIds, states: States, before: AgentSlots) -> Moves:
-    """Return the moves of rows, by ids, uint64, [n], and states, uint32, [n], of some agents."""
+    """Match the rows of a submit, with ids, uint64, [n], and states, uint32, [n], to agents."""
     earlier = earlier_of(ids)
     live = ~before.absent
     if earlier is None:
@@ -189,10 +193,12 @@ def match(ids: GuestIds, states: States, before: AgentSlots) -> Moves:
 
 
 def highest_of(ids: GuestIds, before: GuestIds) -> int:
-    """Return the highest of the ids of a submit, and of the ids before it: uint64, [n] and [m]."""
+    """
+    Return the highest agent id of a submit, uint64, [n], and of the ids before it, uint64, [m].
+    """
     return max(int(ids.max()), int(before.max(initial=0)))
 
 
 def codes_of(states: States, was_absent: Marks) -> Indices:
-    """Return the numbers of the transitions of rows with states, uint32, [n]: intp, [n]."""
+    """Return the numbers of the transitions of rows, intp, [n], from their states, uint32, [n]."""
     return (states + was_absent * _STATES).astype(np.intp)

@@ -1,10 +1,11 @@
 """
-The agents of one session, tracked from submit to submit by the table in `transitions`.
+The agents of one session, tracked from submit to submit by the transitions of a table.
 
 Invariants of `AgentTracker`:
 
-- A number belongs to one episode. It is new in the report that starts the episode, and forgotten
-  with the one that ends it; no report of that number precedes the first or follows the second.
+- An agent's number belongs to one episode. It is new in the report that starts the episode, and
+  forgotten with the report that ends it; no report of that number precedes the first or follows the
+  second.
 - Each row of a submit is reported once, in push order, except where actions are repeated.
 - A row's reward is reported with the row, or, where its actions were repeated, added to the next
   report of a row with its id. Rewards that wait when the guest ends are not reported.
@@ -47,19 +48,19 @@ _MOST_AGENTS = (1 << 31) - 1  # numbers are int32
 
 class SavedTracker(NamedTuple):
     """
-    The live agents of one session at one time; nothing in it changes.
+    An immutable copy of the live agents of one session.
 
     Attributes:
-        behavior: Their behavior.
+        behavior: The behavior of the agents.
         rows: The slots of the rows of the latest submit.
-        away: The slots of live agents without a row in it.
+        away: The slots of live agents without a row in the latest submit.
         over: The rows that take no action, intp, [n].
-        highest: The highest id, None if one came twice in the latest submit.
-        is_steady: Whether all rows take an action, and have ids of their own.
+        highest: The highest id, None if an id came twice in the latest submit.
+        is_steady: Whether all rows take an action and all ids differ.
         repeats: How often the actions of the latest decision were repeated.
-        actions: These, float32, [rows, num_actions].
+        actions: The repeated actions, float32, [rows, num_actions].
         has_closed: Whether the latest decision reported more than its rows.
-        held: Bytes that count for the agents.
+        held: Bytes that are charged for the agents.
 
     """
 
@@ -76,7 +77,7 @@ class SavedTracker(NamedTuple):
 
 
 class AgentNumbers:
-    """Numbers of the agents of an environment, from `first` on, each used once in its lifetime."""
+    """The source of agents' numbers in an environment: from `first` on, each used once."""
 
     def __init__(self, first: int = 0) -> None:
         self._next = first
@@ -84,15 +85,15 @@ class AgentNumbers:
 
     @property
     def upcoming(self) -> int:
-        """The next number."""
+        """The next number to be given to an agent."""
         return self._next
 
     def begin(self, first: int) -> None:
-        """Let the next number be `first`, in an environment whose instance is a copy."""
+        """Continue with number `first`, in an environment whose instance is a copy."""
         self._next = first
 
     def track(self, behavior: Behavior, kept: KeptBytes) -> AgentTracker:
-        """Return a tracker for the agents of a session, whose bytes count in `kept`."""
+        """Return a tracker for the agents of a session; `kept` is charged for their bytes."""
         tracker = AgentTracker(self, behavior, kept)
         self._trackers.add(tracker)
         return tracker
@@ -115,7 +116,7 @@ class AgentNumbers:
 
 
 class AgentTracker:
-    """The live agents of one session."""
+    """Follows the live agents of one session from submit to submit."""
 
     def __init__(self, numbers: AgentNumbers, behavior: Behavior, kept: KeptBytes) -> None:
         self.behavior: Behavior = behavior
@@ -154,7 +155,7 @@ class AgentTracker:
 
     @property
     def running_agents(self) -> Ids | None:
-        """The array that is `agents` of the next decision if they all keep running, or None."""
+        """The array `agents` of the next decision, if all agents continue, or None."""
         return self._rows.numbers if self._is_steady else None
 
     def guest_id(self, number: int) -> int | None:
@@ -169,11 +170,12 @@ class AgentTracker:
         self, batch: Batch, metadata: MetadataLog, listed: Listed | None = None
     ) -> Decision | InPlace:
         """
-        Return the decision of a submit with at least one row, or its rows in place.
+        Return the decision for a submit with at least one row, or `InPlace` if nothing changed.
 
-        `listed` has its rows if they continue the rows of the previous submit, by LISTING, and new
-        agents have higher ids than `highest`. Raises GuestMemoryFull, and Unavailable for more than
-        MOST_AWAY live agents without a row, in which case the agents are unchanged.
+        `listed` has the rows if they continue the rows of the previous submit, by the rules
+        LISTING, and new agents have higher ids than `highest`. Raises GuestMemoryFull, and
+        Unavailable for more than MOST_AWAY live agents without a row, in which case the agents are
+        unchanged.
         """
         masks, rest = metadata.split(PREFIX) if len(metadata.rows) else (metadata, metadata)
         if listed is not None and self.highest is not None:
@@ -183,7 +185,9 @@ class AgentTracker:
         return self._advance(moves, slots, ids, batch, rest, masks)
 
     def keep_actions(self, actions: Floats) -> None:
-        """Keep the actions of a decision, float32, [rows, num_actions], if they are to repeat."""
+        """
+        Keep the actions of a decision, float32, [rows, num_actions], if they are to be repeated.
+        """
         if self._is_steady and self.is_repeating:
             self._actions = actions.copy()
 
@@ -191,9 +195,9 @@ class AgentTracker:
         """
         Answer a submit with the previous actions, unless an agent is due a decision.
 
-        All are due after `decision_period` submits, and where an agent begins, ends, is missing or
-        has two rows. The rewards of the submit wait for the next decision. Returns whether it was
-        answered.
+        All agents are due after `decision_period` submits, and when an agent begins, ends, is
+        missing or has two rows. The rewards of the submit are added to the next decision. Returns
+        whether the submit was answered.
         """
         if not self._is_steady or self._repeats >= self.behavior.spec.decision_period - 1:
             return False
@@ -238,9 +242,9 @@ class AgentTracker:
 
     def replace(self, guest_id: int | None) -> None:
         """
-        Take over from a fleet, which has tracked the one agent of the guest, or None.
+        Take over the guest's one agent, or none, from a fleet that has tracked it.
 
-        The agent is live, with a new number; its last observation is with the fleet.
+        The agent is live, with a new number; the fleet has its last observation.
         """
         self._clear()
         if guest_id is not None:
@@ -260,7 +264,7 @@ class AgentTracker:
         )  # fmt: skip
 
     def load(self, saved: SavedTracker) -> None:
-        """Have saved agents, in a tracker that has none. Raises GuestMemoryFull."""
+        """Restore saved agents in an empty tracker. Raises GuestMemoryFull."""
         self._hold(saved.held)
         self._rows, self._is_behind, self._away = saved.rows.copied(), False, saved.away
         self._order = np.arange(len(saved.rows))

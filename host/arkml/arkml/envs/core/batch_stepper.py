@@ -1,4 +1,4 @@
-"""Steps of many guests in lockstep, while none deviates from the common path."""
+"""Steps of many guests in lockstep, while each of them submits one row per step."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ Left: TypeAlias = tuple[int, Callable[[EnvInstance], Step]]
 
 class BatchStepper:
     """
-    The instances of an environment fleet, each parked in a submit; None for one that is over.
+    Steps the guests of an environment fleet together, each parked in a submit, or None if it ended.
 
-    Its loops run through `ahead` frames after the present one without a submit.
-    `acts` marks the guests whose agent waits for an action, bool, [guests], and `ids` holds the
-    guests' names of these agents, uint64, [guests].
+    Guests may run through `ahead` frames after the present one without a submit. `acts` marks the
+    guests whose agent waits for an action, bool, [guests], and `ids` holds the guests' ids of these
+    agents, uint64, [guests].
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class BatchStepper:
         self.settle(range(len(instances)))
 
     def settle(self, guests: Sequence[int]) -> None:
-        """Take back guests that were run alone, and are parked again or over."""
+        """Take back guests that were run one by one, and are parked again or have ended."""
         is_new = not self._planned
         self._frames = None
         self._unnoted.forget(guests)
@@ -104,7 +104,7 @@ class BatchStepper:
             self._plan()
 
     def waiting(self, guests: Places) -> Places:
-        """Return the guests that wait with one row in their queue, as the lockstep needs."""
+        """Return the guests that wait with exactly one row, as stepping together needs."""
         if self._version != self._resources.columns.version:
             self._plan()
         is_known = guests is self._guests and self._frames is not None
@@ -113,7 +113,7 @@ class BatchStepper:
         return guests[self._rows.single(guests)]
 
     def write(self, actions: Floats) -> None:
-        """Answer all guests that wait with one row: float32, [guests, num_actions]."""
+        """Answer all guests that wait with one row; `actions` is float32, [guests, num_actions]."""
         self._rows.write(actions)
 
     def run(self, guests: Places) -> tuple[Places, list[Left], list[int]]:
@@ -121,8 +121,8 @@ class BatchStepper:
         Run guests whose answers are written, each to its next submit.
 
         A guest whose call ends, or that asks the host for something, continues by itself. Returns
-        the guests that submit one row as before, the other guests, and the guests that continued by
-        themselves.
+        three groups: guests that submit one row as before, the other guests, and guests that
+        continued by themselves.
         """
         lockstep, call_guard = self._lockstep, self._resources.call_guard
         if guests is not self._guests:
@@ -229,9 +229,9 @@ class BatchStepper:
 
     def show(self, guests: Places, step: FleetStep, behavior: Behavior) -> Places:
         """
-        Add to `step` the rows of guests whose agent continues, ends, or begins after another's end.
+        Add to `step` the rows of guests whose agent continues, ends, or begins after an end.
 
-        Returns the other guests, which have to be looked at one by one.
+        Returns the other guests, which must be examined one by one.
         """
         rows = self._rows.rows()
         is_whole = len(guests) == len(self.acts)
@@ -288,7 +288,7 @@ class BatchStepper:
         )  # fmt: skip
 
     def catch_up(self, guest: int) -> None:
-        """Let a guest be stepped by itself: its tracker takes over the agent."""
+        """Let a guest be stepped alone from now on: its tracker takes over the agent."""
         instance = self._instances[guest]
         assert instance is not None
         self._frames = None

@@ -19,7 +19,7 @@ _DRAWN = 1 << 31  # drawn ones fit an i32 too, which `configure` may take
 
 
 def seed_of(value: Any) -> int:
-    """Return the value as a seed. Raises UsageError if it is not a whole number in range."""
+    """Return a value as a seed. Raises UsageError if it is not a whole number in range."""
     seed = whole_number(value)
     if seed is None or not 0 <= seed < _SEEDS:
         raise UsageError(f"seed is {cut_repr(value)}: a whole number from 0 to {_SEEDS - 1}")
@@ -27,13 +27,13 @@ def seed_of(value: Any) -> int:
 
 
 def drawn_seed(random: np.random.Generator) -> int:
-    """Return a drawn seed, for a reset without one."""
+    """Return a random seed, for a reset without a given one."""
     return int(random.integers(_DRAWN))
 
 
 def floats_of(values: npt.ArrayLike) -> Floats:
     """
-    Return the values as float32 in the same shape; numbers that are too large become infinite.
+    Return values as float32 in the same shape; numbers that are too large become infinite.
 
     Raises TypeError or ValueError for values that are not an array of numbers.
     """
@@ -45,7 +45,7 @@ def floats_of(values: npt.ArrayLike) -> Floats:
 
 
 def action_of(action: npt.ArrayLike, actions: Actions, who: str) -> Floats:
-    """Return the columns of one action as float32, [num_actions]. `who` is for InvalidActions."""
+    """Return one action as float32, [num_actions]; `who` names the agent in InvalidActions."""
     try:
         values = floats_of(action)
     except (TypeError, ValueError) as error:

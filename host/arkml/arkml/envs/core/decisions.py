@@ -1,4 +1,4 @@
-"""Steps, decisions and behaviors: the values that environments return."""
+"""The values that environments return: steps, decisions and behaviors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MOST_MASKS = 1 << 28
 @dataclass(frozen=True, slots=True)
 class Behavior:
     """
-    A kind of agents, under the name that their guest gave it.
+    A kind of agents, under the name that the guest gives to it.
 
     Attributes:
         name: Name of the behavior.
         num_features: Number of features of each row.
         num_actions: Number of actions of each row.
-        spec: The meaning of the rows.
+        spec: The meaning of features and actions.
 
     """
 
@@ -46,7 +46,7 @@ class Behavior:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """
-    One submit: n rows of agents of one behavior, in push order.
+    The rows of one submit, n agents of one behavior in push order, some of which need an action.
 
     The arrays belong to the caller, who may change all but `agents`, which is read-only, and
     `submit_rows`, which may be read-only.
@@ -61,7 +61,7 @@ class Decision:
         terminated: bool, [n], True if the episode has ended; such a row takes no action.
         truncated: bool, [n], True if the episode was cut off; such a row takes no action.
         submit_rows: int, [n], indices in the submit, -1 for a row that was not in it.
-        metadata: Items by row of the submit.
+        metadata: Items that came with the rows, each with the index of its row in the submit.
         masks: For each branch of the actions bool, [n, choices], True for a masked choice.
 
     """
@@ -84,7 +84,7 @@ class Decision:
 
     @property
     def ended(self) -> Marks:
-        """Mask of the agents whose episode is over, bool, [n]."""
+        """The agents whose episode is over, as a mask: bool, [n]."""
         marks: Marks = self.terminated | self.truncated
         return marks
 
@@ -95,9 +95,10 @@ class Decision:
 
     def idle_actions(self) -> Floats:
         """
-        Return the actions of `acting_agents` that nobody plays, float32, [m, num_actions].
+        Return the actions for agents that wait for an action and have no policy.
 
-        These are zeros, and of each branch the lowest choice that is allowed.
+        The result is float32, [m, num_actions], a row for each of `acting_agents`: zeros, and of
+        each branch the lowest choice that is allowed.
         """
         acting = ~self.ended
         actions = np.zeros((np.count_nonzero(acting), self.behavior.num_actions), np.float32)
@@ -106,7 +107,9 @@ class Decision:
         return actions
 
     def rows_of(self, submit_rows: Indices) -> Indices:
-        """Return the rows of this decision by rows of the submit, intp, [m], -1 for none."""
+        """
+        Return the index in this decision for each row index of the submit, intp, [m], -1 for none.
+        """
         return positions_in(self.submit_rows, submit_rows)
 
 
@@ -114,17 +117,17 @@ class InPlace(NamedTuple):
     """
     The rows of a submit that continue the rows of the previous submit one by one.
 
-    Each row is of the same agent, or of an agent that begins after the end of the previous one. The
-    arrays from `observations` to `truncated` are as in `Decision`, but views that are valid until
-    the guest is resumed.
+    Row k is of the same agent as row k before, or of a new agent if that one's episode has ended.
+    The arrays from `observations` to `truncated` are as in `Decision`, but views that are valid
+    until the guest is resumed.
 
     Attributes:
         before: The array `agents` of the previous decision, if it reported these rows and no
             others.
         agents: The array `agents` of this decision.
-        begun: intp, the rows of agents that begin; none of them ends.
-        over: intp, the rows of agents that end.
-        is_rewarded: False if no first row has a reward.
+        begun: intp, the rows of agents that start an episode, and do not end it.
+        over: intp, the rows of agents whose episode ends.
+        is_rewarded: False if no first row of an episode has a reward.
 
     """
 
@@ -155,10 +158,11 @@ class InPlace(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Step:
     """
-    The outcome for a guest up to its next submit.
+    The outcome of a step: what a guest submitted next, or its end.
 
     Attributes:
-        decisions: One submit, or at the end of the guest the truncated agents of each behavior.
+        decisions: One submit, or at the end of the guest one decision per behavior with its
+            truncated agents.
         has_finished: True if the guest has finished.
         error: The error of a guest that failed, or None.
         is_cut: True if the agents were truncated because an episode had `max_episode_steps`.
@@ -181,12 +185,12 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Demonstrations:
     """
-    Rows of one submit that the guest pushed together with the actions taken.
+    Rows of one submit that a guest pushed together with actions, for learning from them.
 
     Attributes:
         behavior: The behavior of the agents.
-        origin: Augmented rows or demonstrations.
-        rows: ROW, [n].
+        origin: Whether the rows are augmented rows or demonstrations.
+        rows: Records of the dtype ROW, [n]; see `Batch.rows`.
         observations: float32, [n, num_features].
         actions: float32, [n, num_actions], the actions that came with the rows.
 
@@ -202,7 +206,9 @@ class Demonstrations:
 
 
 def require_masks(count: int, branches: Sequence[int]) -> None:
-    """Raise UsageError if `count` agents with these branches have more than `MOST_MASKS`."""
+    """
+    Raise UsageError if masks for `count` agents with these branches would exceed `MOST_MASKS`.
+    """
     choices = sum(branches)
     if count * choices > MOST_MASKS:
         raise UsageError(
@@ -213,10 +219,10 @@ def require_masks(count: int, branches: Sequence[int]) -> None:
 
 def choice_masks(masks: MetadataLog, rows: Indices, branches: Sequence[int]) -> tuple[Marks, ...]:
     """
-    Return the masked choices of agents: for each branch bool, [n, choices].
+    Return the masked choices of agents: for each branch a bool array, [n, choices].
 
-    A mask is named mask/BRANCH/CHOICE and holds unless its value is 0. Masks of choices that do not
-    exist are ignored.
+    A choice is masked by metadata named mask/BRANCH/CHOICE whose value is not 0. Masks of choices
+    that do not exist are ignored.
 
     Args:
         branches: Number of choices of each branch.

@@ -1,4 +1,4 @@
-"""Declarations of behaviors by their sources, as specs of rows."""
+"""Declared specs of behaviors, by the embedder, the module or the experiment."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _KEPT_CHARACTERS = 4_096  # of a configuration, for the next instance
 
 class Declarations:
     """
-    Declarations of behaviors: the embedder's, else the module's, else the experiment's.
+    Declarations of behaviors by the embedder, else by the module, else by the experiment.
 
-    Each is an object whose "behaviors" maps names, or "*", to declarations; or one declaration for
-    all behaviors. Raises InvalidSpec.
+    Each of the three is an object whose "behaviors" maps names, or "*", to declarations; or one
+    declaration for all behaviors. Raises InvalidSpec.
 
     Args:
         given: The declaration of the embedder: an object, the path of a JSON file, or None.
@@ -58,8 +58,8 @@ class Declarations:
 
         Args:
             name: Name of the behavior.
-            num_features: Number of features of its rows.
-            num_actions: Number of actions of its rows.
+            num_features: Number of features of the behavior's rows.
+            num_actions: Number of actions of the behavior's rows.
             configuration: The guest's configuration of its experiment.
 
         Raises:
@@ -76,17 +76,18 @@ class Declarations:
 
     def of_rows(self, name: str, num_features: int, num_actions: int) -> Spec:
         """
-        Return the spec of the rows of an inference session, which no experiment names.
+        Return the spec of the rows of an inference session, for which there is no experiment.
 
-        It is the spec of `name`, else of the one declared behavior with these widths.
+        The result is the spec of `name` or, if that is not declared, of the one declared behavior
+        with these numbers of features and actions.
 
         Args:
             name: Name of the behavior.
-            num_features: Number of features of its rows.
-            num_actions: Number of actions of its rows.
+            num_features: Number of features of each row.
+            num_actions: Number of actions of each row.
 
         Raises:
-            InvalidSpec: Several declared behaviors have these widths, or none.
+            InvalidSpec: No declared behavior, or more than one, has these numbers.
 
         """
         widths = num_features, num_actions
@@ -107,7 +108,7 @@ class Declarations:
         return Spec.flat(*widths)
 
     def require_any(self, names: Collection[str]) -> None:
-        """Raise InvalidSpec if the embedder declares behaviors, none of which is in `names`."""
+        """Raise InvalidSpec if the embedder declares behaviors, but none of `names`."""
         if self._given and ANY not in self._given and self._given.keys().isdisjoint(names):
             raise InvalidSpec(
                 f"{KEY} declares {listed(self._given)}, and the guest has {listed(names)}"

@@ -1,4 +1,4 @@
-"""Copies of instances in the middle of an episode."""
+"""Copies of an environment's instance in the middle of an episode."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from arkml.errors import AbiError, StateRefused
 
 def copied_instance(other: EnvInstance, factory: InstanceFactory) -> EnvInstance:
     """
-    Return a copy of an instance, made by a factory that is a copy of the other's.
+    Return a copy of an instance, made by a copy of its factory.
 
-    A guest that is suspended in a submit cannot be copied itself. The copy has the newest state of
-    the other at the beginning of a frame, if there is one, and repeats what followed; both then
-    know a state that is a few steps old. Raises StateRefused if it does not do the same again.
+    A guest that is suspended in a submit cannot be copied directly. The copy loads the original's
+    newest state that was saved at the beginning of a frame, if there is one, and repeats the steps
+    since; both then have a state that is a few steps old. Raises StateRefused if the guest does
+    something else in the repetition.
     """
     name, history = other.guest.name, other.history
     if history is None or not history.is_whole:

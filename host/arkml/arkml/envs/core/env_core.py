@@ -1,4 +1,4 @@
-"""The instance that an environment steps, from reset to reset."""
+"""The core of an environment: the instance of a guest that it steps, from reset to reset."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from arkml.runtime.interrupts import MAIN_THREAD, runs_below
 
 class NonReentrant:
     """
-    A context manager that refuses a second entry, from any thread: a call of an environment.
+    A context manager for a call of an environment; it refuses a second entry from any thread.
 
-    An exception of a signal handler, on the main thread, may keep `__exit__` from running: an entry
-    that is lost like that is forgotten by the next one.
+    On the main thread, an exception of a signal handler may keep `__exit__` from running; the next
+    entry then ignores the entry that was never left.
     """
 
     __slots__ = ("_name", "_thread")
@@ -53,7 +53,9 @@ class NonReentrant:
 
 
 class EnvCore(Closing):
-    """Steps one instance of `factory` at a time, and closes both."""
+    """
+    Steps one instance of a guest at a time; `factory` makes the instances, and `close` closes it.
+    """
 
     def __init__(self, factory: InstanceFactory) -> None:
         self.factory: InstanceFactory = factory
@@ -74,9 +76,9 @@ class EnvCore(Closing):
     @property
     def running_agents(self) -> Ids | None:
         """
-        The array that is `agents` of the next decision if all agents keep running, int32, [n].
+        The array `agents` of the next decision if all agents continue, int32, [n].
 
-        None if an agent of this decision has ended, or nothing waits for actions.
+        None if an agent of this decision has ended, or no decision waits for actions.
         """
         pending = None if self.instance is None else self.instance.pending
         return None if pending is None else pending.tracker.running_agents
@@ -139,8 +141,9 @@ class EnvCore(Closing):
         """
         Answer all rows of the submit with checked actions, [rows, num_actions].
 
-        Actions of agents that have ended are not used. Returns the rows of the next submit if they
-        continue one by one, in which case `decision` is made on first access.
+        Actions of agents that have ended are not used. Returns an `InPlace` if the rows of the next
+        submit continue the present ones one by one; the property `decision` is then made on first
+        access.
         """
         with self._call:
             instance, _ = self._waiting()
@@ -155,7 +158,9 @@ class EnvCore(Closing):
             return rows if isinstance(rows, InPlace) else Step((rows,))
 
     def set_aside(self) -> EnvInstance | None:
-        """Return the present instance, for the caller to close or to hand to `take_back`."""
+        """
+        Give up the present instance and return it, for the caller to close or pass to `take_back`.
+        """
         with self._call:
             instance, self.instance = self.instance, None
             return instance

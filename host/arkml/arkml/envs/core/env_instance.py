@@ -35,7 +35,7 @@ _clock = time.perf_counter
 
 
 def frames_ahead(idle: int, seconds: float | None) -> int:
-    """Return how many frames a guest runs after the present one before anything is looked at."""
+    """Return how many frames a guest may run after the present one before the host checks on it."""
     return min(_AHEAD, idle) if seconds is None else 1
 
 
@@ -44,7 +44,7 @@ class Pending:
     """
     The submit that a guest is suspended in.
 
-    `rows` holds the rows if they continue the previous submit one by one, or its decision.
+    `rows` is an `InPlace` if the rows continue the previous submit one by one, or a decision.
     """
 
     batch: Batch
@@ -54,7 +54,7 @@ class Pending:
 
     @property
     def decision(self) -> Decision:
-        """The decision of the submit, made by the first look before the guest is resumed."""
+        """The decision of the submit; access it for the first time before the guest is resumed."""
         if self._decision is None:
             rows = self.rows
             self._decision = rows.decision() if isinstance(rows, InPlace) else rows
@@ -63,11 +63,11 @@ class Pending:
 
 class EnvInstance(Closing):
     """
-    An instance between two submits.
+    One instance of a guest in an environment, stepped from one submit to the next.
 
-    A guest that makes `idle` calls in a step, or as many submits without a decision, or takes
-    `seconds`, has stalled. With `gives_way` the methods that run the guest raise GaveWay when it
-    has run for a turn, or waits; `run_on` continues it then.
+    A guest has stalled if it makes `idle` calls in one step, or as many submits without a decision,
+    or takes `seconds`. With `gives_way` the methods that run the guest raise GaveWay when it has
+    used its turn, or waits; `run_on` then continues it.
 
     Args:
         calls: The loop that serves the guest's calls.
@@ -75,14 +75,14 @@ class EnvInstance(Closing):
         messages: Messages for the guest; frames run ahead while none waits.
         experiments: The experiments that the guest has started.
         world: The clock and random numbers.
-        declarations: The declarations of its behaviors.
-        agents: Gives the agents their numbers.
+        declarations: The declarations of the guest's behaviors.
+        agents: The source of agents' numbers.
         frame: The function that is called repeatedly, None if a single call runs everything.
         inference: True if sessions of inference are stepped, None if only without an experiment.
         idle: Calls without a submit that a step may take.
         seconds: Seconds that a step may take, None for no limit.
         most_steps: The limit of an episode, None for no limit.
-        history: Keeps what enters it for a copy, None for an instance that is not copied.
+        history: A record of the guest's inputs, from which a copy can be made, or None.
 
     """
 
@@ -133,16 +133,16 @@ class EnvInstance(Closing):
         self._has_submitted = False  # in it: the next to end is the frame of the submit
 
     def answer(self, values: Floats) -> None:
-        """Give the agents that decide their actions, float32, [m, num_actions]."""
+        """Give actions to the agents that need one, float32, [m, num_actions]."""
         assert self.pending is not None
         self.answer_rows(values, self.pending.tracker.acting_rows)
 
     def answer_rows(self, values: Floats, rows: Any = _ALL) -> None:
         """
-        Answer rows, float32, [rows, num_actions]; the shim skips ended ones.
+        Answer rows with actions, float32, [rows, num_actions]; rows of ended agents are ignored.
 
-        Values are zeros, as queues begin: once a policy answers a submit of a session, no later
-        submit of it is a step.
+        The values of rows are left as zeros, as queues begin: once a policy has answered a submit
+        of a session, no later submit of that session is a step.
         """
         pending = self.pending
         assert pending is not None
@@ -156,10 +156,10 @@ class EnvInstance(Closing):
 
     def rebuild(self, module: CompiledModule, taken: Callable[[ArkmlError | None], None]) -> None:
         """
-        Go on with a module of the same layout from the next frame on, with the state as it is.
+        Continue with a rebuilt module of the same layout from the next frame on, keeping the state.
 
-        `taken` is called then, with the error if the module cannot be instantiated. The guest plays
-        in frames.
+        `taken` is then called, with the error if the module cannot be instantiated. Only for guests
+        that are called once per frame.
         """
 
         def take() -> None:
@@ -176,10 +176,10 @@ class EnvInstance(Closing):
 
     def hand_over(self, taken: Callable[[ArkmlError | None], None]) -> None:
         """
-        End with the present frame, and leave in `handed_over` what `ark_state_persist` gives then.
+        End with the present frame, and then set `handed_over` to the result of `ark_state_persist`.
 
-        `taken` is called with the error of a guest that gives nothing, which plays on. The guest
-        plays in frames, and exports that function.
+        If the guest returns no state, `taken` is called with its error, and it continues. Only for
+        guests that are called once per frame and export that function.
         """
 
         def take() -> None:
@@ -198,7 +198,7 @@ class EnvInstance(Closing):
 
     def run_to_pending(self, *, gave_way: bool = False) -> Step | None:
         """
-        Run as `run`, or, with `gave_way`, as `run_on`.
+        Run to the next submit with a decision, as `run` or, with `gave_way`, as `run_on`.
 
         Returns None if the guest is in a submit, which is then in `pending`.
         """
@@ -229,17 +229,19 @@ class EnvInstance(Closing):
         return self._shown(self.run_to_pending(gave_way=True))
 
     def look(self) -> Step:
-        """Show the submit of a guest that was run, to the session of before, or run on as `run`."""
+        """
+        Return the step of a guest that was run elsewhere: its submit, or the next one, as by `run`.
+        """
         self.pending = None
         return self._shown(None) if self.show(self.calls.submitted()) else self.run()
 
     def reach_submit(self, frames: int, *, has_ended: bool) -> bool:
         """
-        Run a guest that ran with others, and is in no submit of a step, to its next one.
+        Run a guest, which was run together with others, to its next submit that is a step.
 
-        It is at the end of its call, or suspended in a request that is served first, and `frames`
-        have ended since its last submit. Returns False if the guest has finished. Raises
-        GuestError.
+        The guest is at the end of its call, or suspended in a request that is served first, and
+        `frames` frames have ended since its last submit. Returns False if the guest has finished.
+        Raises GuestError.
         """
         self._count(is_new=True)
         if has_ended:
@@ -255,14 +257,15 @@ class EnvInstance(Closing):
         return session is not None
 
     def finish(self) -> Step:
-        """Return the step of a guest that came to its end, which truncates its agents."""
+        """Return the last step of a guest that came to its end; its agents are truncated."""
         return Step(self._drop_all(), has_finished=True)
 
     def show(self, session: Session) -> bool:
         """
-        Have the guest's submit in `pending`; return False if it is answered already.
+        Store the guest's submit in `pending`; return False if it was answered at once.
 
-        The guest is charged with the time. A submit whose agents are over its limits is refused.
+        The guest is charged for the time. A submit with more agents than its limits allow is
+        refused.
         """
         queue = self.calls.submitted_region()
         batch = queue.batch()
@@ -292,11 +295,11 @@ class EnvInstance(Closing):
         return True
 
     def fail(self, error: GuestError) -> Step:
-        """Return a step that truncates the agents of a guest that failed."""
+        """Return the last step of a guest that failed; its agents are truncated."""
         return Step(self._drop_all(), error=error)
 
     def is_driven(self, session: Session) -> bool:
-        """Return whether submits of the session are steps."""
+        """Return whether the submits of a session are steps of the environment."""
         if isinstance(session, TrainingSession):
             return isinstance(session.policy, ExternalPolicy) and session.policy.is_stepped
         if self._inference is not None:
@@ -305,7 +308,7 @@ class EnvInstance(Closing):
 
     def pass_on(self, step: Step) -> Step:
         """
-        Return a step, cut off where an episode is over its limit.
+        Return a step, cut off if the episode of an agent has reached its limit.
 
         Raises InvalidSpec if the guest contradicts the declared specs.
         """
@@ -314,16 +317,16 @@ class EnvInstance(Closing):
         return step if self._limit is None else self._limit.limited(step, self._drop_all)
 
     def obstacle(self) -> str:
-        """Return the reason for which the instance has no states, as far as it is known."""
+        """Return the reason why the instance's state cannot be saved, as far as it is known."""
         if self.is_one_call:
             return "its guest runs in a single call"
         return self.guest.module.state.obstacle or "its guest holds what cannot be saved"
 
     def load(self, state: FrameState) -> None:
         """
-        Have the state of an instance that began alike, before the first call; `run_on` goes on.
+        Load the state of another instance with the same origin, before the first call.
 
-        Raises StateRefused, AbiError and GuestError.
+        `run_on` then continues. Raises StateRefused, AbiError and GuestError.
         """
         instance = self.calls.instance
         self.experiments.load(state.experiments)
@@ -373,7 +376,7 @@ class EnvInstance(Closing):
         history.begin_with(state)
 
     def close(self) -> None:
-        """Free the instance; its agents are forgotten."""
+        """Free the instance, and forget its agents."""
         for tracker in self._trackers.values():
             tracker.forget_all()
         self._trackers = {}

@@ -1,4 +1,4 @@
-"""The limit of the steps of an episode, for the agents of one instance."""
+"""The limit on the steps of an episode, applied to the agents of one instance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from arkml.envs.core.decisions import Decision, Step
 
 
 class EpisodeLimit:
-    """Counts the steps of each agent, and cuts off an instance whose agent has had `most`."""
+    """
+    Counts the steps of each agent; once an agent has made `most` steps, the instance is cut off.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -19,7 +21,7 @@ class EpisodeLimit:
 
     def limited(self, step: Step, drop_agents: Callable[[], Sequence[Decision]]) -> Step:
         """
-        Return a step, or, where an agent has had all of its steps, one that is cut.
+        Return a step, replaced by one that is cut off if an agent has used up its steps.
 
         `drop_agents` drops the agents of the instance, and returns them by behavior, truncated.
         """
@@ -37,7 +39,7 @@ class EpisodeLimit:
         return dict(self._steps)
 
     def load(self, saved: dict[int, int]) -> None:
-        """Have saved steps of agents."""
+        """Restore the number of steps of each agent."""
         self._steps = dict(saved)
 
     def _count(self, decision: Decision) -> bool:

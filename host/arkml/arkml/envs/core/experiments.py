@@ -1,4 +1,4 @@
-"""The hive that a guest in an environment sees: experiments in memory, without a learner."""
+"""The hive as a guest in an environment sees it: experiments in memory, without a learner."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ logger = SafeLogger(__name__)
 
 @dataclass(slots=True)
 class Experiment:
-    """An experiment that a guest started, with `sessions` open sessions."""
+    """An experiment (a training run) that a guest started; `sessions` of its sessions are open."""
 
     id: str
     policy: ExternalPolicy
@@ -73,14 +73,18 @@ class Experiment:
         return settled(ExperimentShape(self.policy.num_features, self.policy.num_actions))
 
     def configuration(self) -> Pending[str]:
-        """Return the text with which it was started. Raises Unavailable once it has ended."""
+        """
+        Return the text with which the experiment was started. Raises Unavailable once it has ended.
+        """
         if self.configuration_text is None:
             name = self.behavior.name
             raise Unavailable(f"experiment {name!r} has ended: its configuration is not kept")
         return settled(self.configuration_text)
 
     def snapshot(self) -> Pending[bytes]:
-        """Return the ONNX file of the embedder, or of a policy of zeros."""
+        """
+        Return the policy file, ONNX, that the embedder gave, or of a policy that returns zeros.
+        """
         shape = self.policy.num_features, self.policy.num_actions
         return settled(self.given_snapshot or zeros(*shape))
 
@@ -88,7 +92,7 @@ class Experiment:
         return settled([Metric(name, value) for name, value in self.metric_values.items()])
 
     def info(self) -> ExperimentInfo:
-        """Return the entry for a list of experiments."""
+        """Return the entry of the experiment for a list of experiments."""
         ended = bool(self.ended_at)
         return ExperimentInfo(
             name=self.behavior.name,
@@ -103,12 +107,12 @@ class Experiment:
 
 class SavedExperiments(NamedTuple):
     """
-    The experiments of a guest at one time, without demonstrations; nothing in it changes.
+    An immutable copy of a guest's experiments, without demonstrations.
 
     Attributes:
         started: The experiments.
-        size: Bytes that count for them.
-        has_warned: Whether a metric that is one too many was told.
+        size: Bytes that are charged for the experiments.
+        has_warned: Whether a warning about too many metrics was logged.
         refused: The error of an experiment that contradicts the declarations, or None.
 
     """
@@ -121,13 +125,14 @@ class SavedExperiments(NamedTuple):
 
 class Experiments:
     """
-    The gateway of a guest in an environment; it answers every request at once.
+    The gateway to a hive for a guest in an environment; it answers every request at once.
 
-    The guest downloads `snapshot`, by default a policy that gives zeros. `shape_of` returns the
+    The guest downloads `snapshot`, by default a policy that returns zeros. `shape_of` returns the
     numbers of features and actions of a request, `declarations` has the meaning of its rows;
     `refused` is the error of an experiment that contradicts them. Ids and times come from `world`.
-    Agents of experiments not in `behaviors` take zeros; None is all. Demonstrations and augmented
-    rows are kept until `take_given`. All that is kept counts in the account of `count_in`.
+    Agents of experiments that are not in `behaviors` get zeros as actions; None stands for all.
+    Demonstrations and augmented rows are kept until `take_given`. The bytes that are kept are
+    charged to the account passed to `count_in`.
     """
 
     def __init__(
@@ -152,7 +157,7 @@ class Experiments:
         self._has_warned = False
 
     def count_in(self, account: Account) -> None:
-        """Charge the kept bytes to the account of the guest, which has run nothing yet."""
+        """Charge the kept bytes to the guest's account; called before the guest's first call."""
         self._kept_rows, self._kept_experiments = account.kept_rows, account.kept_experiments
 
     @property
@@ -216,7 +221,7 @@ class Experiments:
         return settled(self._opened(self._found(run_id)))
 
     def take_given(self) -> list[Demonstrations]:
-        """Return the demonstrations and augmented rows since the last call."""
+        """Return the demonstrations and augmented rows that came since the last call."""
         taken = list(self.given)
         self.given.clear()
         self._kept_rows.change(-self._given_bytes)
@@ -224,7 +229,7 @@ class Experiments:
         return taken
 
     def give_as(self, other: Experiments) -> None:
-        """Have copies of the demonstrations and augmented rows of others, and no others."""
+        """Replace the demonstrations and augmented rows by copies of another object's."""
         self.take_given()
         self._kept_rows.change(other._given_bytes)
         self._given_rows, self._given_bytes = other._given_rows, other._given_bytes
@@ -239,20 +244,21 @@ class Experiments:
         return SavedExperiments(started, size, self._has_warned, self.refused)
 
     def load(self, saved: SavedExperiments) -> None:
-        """Have saved experiments, where there are none. Raises GuestMemoryFull."""
+        """Restore saved experiments into an object without any. Raises GuestMemoryFull."""
         self._kept_experiments.change(saved.size)
         self.started = {run.id: _copied(run) for run in saved.started}
         self._has_warned, self.refused = saved.has_warned, saved.refused
 
     def rejoin(self, run_id: str) -> TrainingStart:
-        """Return what a session that an experiment has already is opened with again."""
+        """Return the data with which an existing session of an experiment is opened again."""
         return self._start(self.started[run_id])
 
     def keep(self, behavior: Behavior, origin: Origin, batch: Batch, given: Floats) -> None:
         """
-        Keep a copy of rows for `take_given`; given: float32, [n, num_actions].
+        Keep a copy of rows and of their given actions, float32, [n, num_actions], for `take_given`.
 
-        The oldest are dropped beyond MOST_GIVEN_ROWS and MOST_GIVEN_BYTES. Raises GuestMemoryFull.
+        The oldest rows are dropped beyond MOST_GIVEN_ROWS and MOST_GIVEN_BYTES. Raises
+        GuestMemoryFull.
         """
         size = _bytes_given(batch.rows, batch.features, given)
         self._kept_rows.change(size)
@@ -268,7 +274,7 @@ class Experiments:
         self.given.append(Demonstrations(behavior, origin, rows, observations, given.copy()))
 
     def note(self, run: Experiment, name: str, value: float) -> None:
-        """Keep the newest value of a metric; a name that is one too many is not kept."""
+        """Keep the newest value of a metric, unless there are too many metrics already."""
         if name not in run.metric_values and not self._takes(run, name):
             return
         run.metric_values[name] = value
@@ -278,14 +284,14 @@ class Experiments:
         return next((run for run in self.started.values() if run.policy is policy), None)
 
     def note_for(self, policy: Policy, said: Mapping[str, float]) -> None:
-        """Keep values by name for the experiment of a session with this policy, if it is of one."""
+        """Keep the newest values of metrics for the experiment of this policy, if there is one."""
         run = self.of(policy)
         if run is not None:
             for name, value in said.items():
                 self.note(run, name, value)
 
     def end(self, run: Experiment) -> None:
-        """Let an experiment without sessions end, and forget its configuration."""
+        """End an experiment without sessions, and forget its configuration."""
         run.ended_at = self.world.time_of_day()
         text, run.configuration_text = run.configuration_text, None
         if text is not None:

@@ -31,7 +31,7 @@ class FleetEnv(Closing):
 
     Guests whose agent continues are stepped in lockstep, at little more than the cost of their
     calls. Other guests are stepped one after the other, as are all guests with a `decision_period`.
-    A guest that fails or finishes is over until `renew`, without effect on the rest. So is a guest
+    A guest that fails or finishes is over until `renew`; the others are not affected. So is a guest
     whose agent has had `max_episode_steps`, and is truncated.
     """
 
@@ -64,11 +64,11 @@ class FleetEnv(Closing):
 
     @property
     def alive(self) -> Marks:
-        """Mask of the guests that are not over, bool, [guests]."""
+        """The guests that are not over, as a mask: bool, [guests]."""
         return self._alive.copy()
 
     def instance(self, guest: int) -> EnvInstance | None:
-        """Return the instance of a guest, None if it is over."""
+        """Return the instance of the guest at an index, None if it is over."""
         return self._instances[guest]
 
     def reset(self, seed: int | Sequence[int | None] | None = None) -> FleetStep:
@@ -97,10 +97,10 @@ class FleetEnv(Closing):
 
     def renew(self, guests: Sequence[int], seeds: Sequence[int | None] | None = None) -> FleetStep:
         """
-        Put new instances in the places of guests, up to the first submit of each.
+        Replace the instances of some guests by new ones, run up to their first submits.
 
-        `seeds` has one for each of them, None to have it drawn. A guest that does not come so far
-        is over, and its step has the error.
+        `seeds` has a seed for each of these guests, None to draw one. A guest that fails before its
+        first submit is over, and its step has the error.
         """
         return self._whole(lambda: self._renew(guests, seeds or [None] * len(guests)))
 

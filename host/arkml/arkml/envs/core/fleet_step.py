@@ -17,9 +17,9 @@ from arkml.errors import GuestError, UsageError
 @dataclass(slots=True)
 class FleetStep:
     """
-    The outcome for the guests of a fleet, in order.
+    The outcome of a step for all guests of a fleet, in order.
 
-    A guest without a row in this step is not present and has zeros.
+    A guest without a row in this step has zeros, and is not `present`.
 
     Attributes:
         observations: float32, [guests, num_features], the last ones if an episode ended.
@@ -28,15 +28,16 @@ class FleetStep:
         terminated: bool, [guests].
         truncated: bool, [guests].
         present: bool, [guests].
-        replaced: bool, [guests], guests whose next agent began in the submit that ended the
-            previous one.
-        next_observations: float32, [guests, num_features], the rows of these agents.
-        events: Rows of agents that begin or end, or with metadata, of guests that were stepped in
-            lockstep; they have no numbers of agents.
+        replaced: bool, [guests], True if the next agent began in the submit that ended the previous
+            one.
+        next_observations: float32, [guests, num_features], the first observations of these next
+            agents.
+        events: Rows of guests stepped in lockstep, whose agents begin or end or have metadata;
+            without numbers of agents.
         event_guests: intp, [n], the guests of these rows.
-        is_rewarded: False if no first row among them has a reward.
-        steps: Whole steps of guests that were stepped by themselves.
-        alone: These guests, and guests that ran by themselves in a part of the step, for example
+        is_rewarded: False if no first row of an episode among `events` has a reward.
+        steps: The `Step` of each guest that was stepped alone, by the guest's index.
+        alone: The guests in `steps`, and guests that ran alone in a part of the step, for example
             because they asked the host for something. They may have given demonstrations.
 
     """
@@ -67,13 +68,13 @@ class FleetStep:
 
     @property
     def ended(self) -> Marks:
-        """Mask of the guests whose episode is over, bool, [guests]."""
+        """The guests whose episode is over, as a mask: bool, [guests]."""
         marks: Marks = self.terminated | self.truncated
         return marks
 
     def take(self, guest: int, step: Step, behavior: Behavior, before: Floats) -> None:
         """
-        Take the step of one guest; `before`, [num_features], is its agent's last observation.
+        Store one guest's step; `before`, [num_features], is its agent's last observation.
 
         Raises UsageError if it has several agents, or another behavior.
         """
@@ -94,14 +95,16 @@ class FleetStep:
             self._take(guest, decisions[0], before)
 
     def fail(self, guest: int, error: GuestError, before: Floats) -> None:
-        """Truncate a guest that is dropped. before: float32, [num_features], its last row."""
+        """
+        Store the truncation of a failed guest; `before`, [num_features], is its last observation.
+        """
         self.steps[guest] = Step((), error=error)
         self.alone.add(guest)
         self.present[guest] = self.truncated[guest] = True
         self.observations[guest] = before
 
     def follow(self, later: FleetStep, guests: Marks) -> None:
-        """Take the first observations of guests, bool, [guests], that have been stepped further."""
+        """Copy first observations of some guests, marked by bool, [guests], from a later step."""
         self.observations[guests] = later.observations[guests]
         self.present |= guests & later.present
         self.truncated |= guests & later.truncated

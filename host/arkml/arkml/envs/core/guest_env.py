@@ -40,8 +40,8 @@ class GuestEnv(Sealed, Closing):
     with `inference=True`. Policies of all other sessions run in `host`.
 
     The guest's clocks are virtual: each call is a frame of `frame_seconds`, and so is each submit
-    if the guest runs in a single call (see `pace`). Random numbers drawn through `wasi` follow from
-    the seed.
+    if the guest runs in a single call (see the attribute `pace`). Random numbers drawn through
+    `wasi` follow from the seed.
 
     An environment is pickled as the path and the digest of its module and its options, without the
     state of its guest.
@@ -52,7 +52,8 @@ class GuestEnv(Sealed, Closing):
         args: Arguments of a cmdlet, separated by single spaces; "{seed}" stands for the seed.
         configure: Text, or numbers, for the guest's export `configure`; "{seed}" stands for the
             seed.
-        snapshot: The ONNX file that the guest downloads. None is a policy that gives zeros.
+        snapshot: The ONNX file that the guest downloads. None stands for a policy that returns
+            zeros.
         inference: True makes submits of inference sessions steps. None does so if the guest has
             started no experiment.
         behaviors: Names of the behaviors to step; the agents of others get zeros. None steps all.
@@ -223,17 +224,17 @@ class GuestEnv(Sealed, Closing):
 
     def clone(self) -> Self:
         """
-        Return a copy in the same state, which is stepped and closed by itself; as `copy.deepcopy`.
+        Return an independent copy in the same state, as `copy.deepcopy` does.
 
-        The copy has a guest of its own, which gets the newest state of this one at the beginning of
-        a frame, and repeats what followed, with the answers of the game's functions: 4,096 steps at
-        most before the first copy, and few after it. A guest without states, such as one that runs
-        in a single call, repeats all steps since its reset. Both go on alike for the same actions,
-        with the same random numbers and the same seeds of later resets. They share a host, with the
-        functions of its game.
+        The copy has a guest of its own. It loads this guest's newest state, saved at the beginning
+        of a frame, and repeats the steps since, with the recorded answers of the game's functions:
+        at most 4,096 steps for the first copy, and few for later ones. A guest whose state cannot
+        be saved, such as one that runs in a single call, repeats all steps since its reset. Given
+        the same actions, both environments then behave the same, also in later resets. They share a
+        host, with the functions of its game.
 
-        Raises StateRefused if the guest does not do the same again, or was stepped more than
-        100,000 times without a state.
+        Raises StateRefused if the guest does something else in the repetition, or was stepped more
+        than 100,000 times without a saved state.
         """
         return copy.deepcopy(self)
 

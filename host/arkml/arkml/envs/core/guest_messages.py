@@ -1,4 +1,4 @@
-"""Messages for a guest, delivered between its calls."""
+"""Messages that a guest gets through an export, delivered between its calls."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ class Messages:
         return self.is_exported
 
     def take_answers(self) -> list[tuple[str, bytes]]:
-        """Return answers and the senders whom they are for, since the last call."""
+        """Return the guest's answers since the last call, each as (sender, answer)."""
         if not self._answers:
             return []
         taken, self._answers, self._answered = self._answers, [], 0
         return taken
 
     def be_as(self, other: Messages) -> None:
-        """Have copies of the messages and answers that wait at another place, and no others."""
+        """Replace the waiting messages and answers by copies of another object's."""
         self.waiting = deque(other.waiting)
         self._answers, self._answered = list(other._answers), other._answered
         self._has_dropped = other._has_dropped
 
     def hand_over(self, guest: CallLoop, handed: Handed) -> None:
         """
-        Call the export for each message, which is told to `handed` before.
+        Call the export with each waiting message, after passing the message to `handed`.
 
         A refusal is logged. Raises GuestError for a trap.
         """

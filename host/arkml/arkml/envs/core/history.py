@@ -1,4 +1,6 @@
-"""What entered an instance since its newest state, from which a copy of it does the same again."""
+"""
+A record of the inputs of an instance since its newest saved state, from which a copy can be made.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ _NEVER = sys.maxsize
 
 
 class InstanceOrigin(NamedTuple):
-    """How an instance began: its seed, the number of its first agent, and its pace."""
+    """The origin of an instance: its seed, the number of its first agent, and its pace."""
 
     seed: int
     first_agent: int
@@ -39,18 +41,18 @@ class InstanceOrigin(NamedTuple):
 
 class FrameState(NamedTuple):
     """
-    The state of an instance at the beginning of a frame. Nothing in it changes.
+    An immutable copy of the state of an instance at the beginning of a frame.
 
     Attributes:
-        guest: The state of its guest.
-        statistics: The counts of its guest.
+        guest: The state of the guest.
+        statistics: The statistics of the guest.
         warned: Kinds of warnings that were logged.
-        world: Its clock and its random numbers.
-        experiments: Its experiments.
-        trackers: The agents of its sessions, by the keys of these.
+        world: The clock and the random numbers.
+        experiments: The experiments.
+        trackers: The agents of each session, by the session's key.
         episodes: The steps of each agent in its episode, where they are limited.
         first_agent: The number of the next agent that begins.
-        nanoseconds: Of a frame.
+        nanoseconds: Length of a frame.
         calls_left: Calls without a submit that the present step may still take.
 
     """
@@ -68,20 +70,20 @@ class FrameState(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message that the guest was handed in the present step, and its sender."""
+    """A message, with its sender, that the guest was handed in the present step."""
 
     content: bytes
     sender: str
 
 
 class Paced(NamedTuple):
-    """Nanoseconds of a frame from the next answer on."""
+    """A change of the pace: nanoseconds of each frame from the next answer on."""
 
     nanoseconds: int
 
 
 class Numbered(NamedTuple):
-    """The number of the next agent that begins, from the next answer on."""
+    """A change of agents' numbers: the number of the next agent, from the next answer on."""
 
     first_agent: int
 
@@ -91,13 +93,13 @@ Entry: TypeAlias = "Floats | Message | Paced | Numbered"
 
 class RepeatedStep(NamedTuple):
     """
-    One step, or the rest of one after a state.
+    One step to repeat, or the rest of a step after a saved state.
 
     Attributes:
         actions: The actions of all rows, None for a step that was answered before.
-        messages: Messages that the guest was handed in it.
-        pace: Nanoseconds of a frame, None if they are as before.
-        first_agent: The number of the next agent, None if it follows from what came before.
+        messages: Messages that the guest was handed in the step.
+        pace: Nanoseconds of a frame, None if unchanged.
+        first_agent: The number of the next agent, None if it follows from the previous steps.
 
     """
 
@@ -109,18 +111,19 @@ class RepeatedStep(NamedTuple):
 
 class History:
     """
-    What entered one instance since it began, or since its newest state.
+    A record of one instance's inputs since it began, or since its newest saved state.
 
-    A state is due from time to time, so that little is to be repeated. Without a copy states are
-    far apart, and an environment that is never copied pays for next to none. After a copy the first
-    one comes soon, and the way to the next is twice as long each time: the next copy repeats no
-    more than about half of what was done since.
+    The state is saved from time to time, so that a copy has few steps to repeat. Before the first
+    copy saves are far apart, and an environment that is never copied pays for almost none. After a
+    copy the first save comes soon, and the distance doubles with each save: the next copy repeats
+    at most about half of the steps since.
 
     Args:
         origin: How the instance began.
-        state: The state in which it begins, None at its origin.
-        answers: Keeps the answers of the game, None for a guest that asks it nothing.
-        has_states: False for a guest that is repeated as a whole.
+        state: The state in which the record begins, None at the origin.
+        answers: A record of the answers of the game's functions, None for a guest that calls none.
+        has_states: False for a guest whose state cannot be saved, so that all its steps are
+            repeated.
 
     """
 
@@ -154,7 +157,7 @@ class History:
 
     @property
     def least_steps(self) -> int:
-        """Steps that take about as long as a state of the instance."""
+        """Number of steps that take about as long as saving the state of the instance."""
         size = 0 if self.state is None else self.state.guest.nbytes
         return _LEAST_STEPS + size // _STEP_BYTES
 
@@ -164,7 +167,7 @@ class History:
         return self._pace
 
     def answered(self, actions: Floats, pace: int) -> None:
-        """Add the actions of all rows of a step, float32, [rows, num_actions], and the pace."""
+        """Record the actions of all rows of a step, float32, [rows, num_actions], and the pace."""
         entries = self._entries
         if pace != self._pace:
             self._pace = pace
@@ -174,15 +177,15 @@ class History:
             self._look()
 
     def handed(self, content: bytes, sender: str) -> None:
-        """Add a message that the guest is handed now."""
+        """Record a message that the guest is handed now."""
         self._entries.append(Message(content, sender))
 
     def number(self, first_agent: int) -> None:
-        """Add that the agents of the next step are numbered from another number on."""
+        """Record that agents of the next step are numbered from another number on."""
         self._entries.append(Numbered(first_agent))
 
     def begin_with(self, state: FrameState) -> None:
-        """Begin with a state of this moment; all that came before is needed no longer."""
+        """Begin with a state that was saved now, and drop all earlier records."""
         self.state, self.is_whole = state, True
         self._forget()
         self._between = min(2 * self._between, _MOST_STEPS)
@@ -190,20 +193,20 @@ class History:
         self._be_due(self._between)
 
     def put_off(self) -> None:
-        """Have the next state later, since there was none to be had."""
+        """Postpone the next save, because the state could not be saved now."""
         self._due_bytes *= 2
         self._be_due(2 * len(self._entries) + _LEAST_STEPS)
 
     def wish(self) -> None:
-        """Have a state at the beginning of the next frame, if there are any at all."""
+        """Ask for a save at the beginning of the next frame, if the state can be saved at all."""
         self._be_due(0)
 
     def wait(self) -> None:
-        """Have no state until `wish`, or `follow`."""
+        """Save no state until `wish` or `follow` is called."""
         self._be_due(_NEVER)
 
     def follow(self, other: History) -> None:
-        """Have what another history has, of an instance that has come to the same place."""
+        """Take over the record of another instance that has come to the same point."""
         self.state, self._entries = other.state, list(other._entries)
         self._bytes, self._looked = other._bytes, other._looked
         if self.answers is not None and other.answers is not None:
@@ -211,12 +214,14 @@ class History:
         self.note_copy()
 
     def note_copy(self) -> None:
-        """Have the next state soon: who has copied once copies again."""
+        """
+        Save the next state soon, because an environment that was copied is likely copied again.
+        """
         self._between = self.least_steps
         self._be_due(self._between)
 
     def runs(self) -> Iterator[RepeatedStep]:
-        """Yield the steps; the first is the one in which the history begins."""
+        """Yield the steps to repeat; the first may be the rest of a step after the saved state."""
         actions: Floats | None = None
         messages: list[Message] = []
         upcoming: tuple[int | None, int | None] = None, None

@@ -1,4 +1,4 @@
-"""Searches among the rows of submits: for their ids, by position first and then sorted."""
+"""Searches for keys, such as agents' ids, in arrays: by position first, then by sorting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Indices = npt.NDArray[np.intp]
 
 def positions_of(keys: Keys, held: Keys, live: Marks) -> Indices:
     """
-    Return the position of each key among the live ones of `held`, intp, [n]; -1 for the others.
+    Return the position of each key among the live values of `held`, intp, [n]; -1 if missing.
 
     Keys at the position where they are held cost one comparison, all others a sorted search.
 
@@ -58,9 +58,9 @@ def earlier_of(keys: Keys) -> Indices | None:
 
 def positions_in(rows: Indices, wanted: Indices) -> Indices:
     """
-    Return the position in `rows`, intp, [n], of each wanted row, intp, [m]; or -1.
+    Return the position in `rows` of each wanted row index, intp, [m]; -1 if missing.
 
-    rows: the rows of a submit, in order, with -1 between them for entries that are none.
+    rows: row indices of a submit in ascending order, with -1 in between for entries without a row.
     """
     if len(rows) and rows[-1] == len(rows) - 1:  # rows only
         return wanted
@@ -73,9 +73,9 @@ def positions_in(rows: Indices, wanted: Indices) -> Indices:
 
 def searched(keys: Keys, held: Keys, candidates: Indices) -> Indices:
     """
-    Return the position of each key in `held`, intp, [n], among the positions `candidates`, or -1.
+    Return the position of each key in `held`, intp, [n], among `candidates`; -1 if missing.
 
-    The keys at these, intp, [k], differ.
+    candidates: intp, [k], positions in `held` with different keys.
     """
     if not len(candidates):
         return np.full(len(keys), -1)

@@ -1,4 +1,4 @@
-"""Instances of one module for an environment, all made alike."""
+"""The factory of an environment's instances, all of one module and with the same options."""
 
 from __future__ import annotations
 
@@ -67,11 +67,12 @@ class InstanceSettings:
 
 class InstanceFactory(Closing):
     """
-    Makes instances of a module for one environment, whose agents it numbers.
+    Makes the instances of a module for one environment, and numbers their agents.
 
-    Without `host` it owns one, with `wasi`, `imports`, `trace` and `limits`, which `close` closes.
-    `owner` is named by the warning about an environment that was not closed. Raises UsageError and
-    EntryPointMissing for options that do not fit the module.
+    Without `host` the factory makes a host of its own, with `wasi`, `imports`, `trace` and
+    `limits`, and `close` closes it. `owner` is the object that the warning about an unclosed
+    environment names. Raises UsageError and EntryPointMissing for options that do not fit the
+    module.
     """
 
     def __init__(
@@ -152,13 +153,14 @@ class InstanceFactory(Closing):
         Return a new instance, before its first call, for the caller to step and close.
 
         Args:
-            seed: The seed of its world and of its script.
-            resources: What it shares with the instances that it is stepped with.
-            number: That of the guest that it is a copy of.
-            index: That of its place in a fleet.
-            state: What `ark_state_persist` of another instance gave, taken before it plays.
-            history: Keeps what enters it for copies. One with a state is of an instance that is to
-                have that state: it makes no calls but frames.
+            seed: The seed of the clock and random numbers, and of the guest itself.
+            resources: Resources shared with the instances that are stepped together.
+            number: The number of the guest that this one copies, or None.
+            index: The index of the instance in a fleet, or None.
+            state: A result of another instance's `ark_state_persist`, restored before the first
+                frame.
+            history: A record of the guest's inputs, for copies. If the record has a state, the
+                instance is to load that state, and only frames are called.
 
         """
         settings = self.settings
@@ -193,13 +195,13 @@ class InstanceFactory(Closing):
         )
 
     def make_kept(self, seed: int) -> EnvInstance:
-        """Return a new instance that keeps what enters it for copies."""
+        """Return a new instance whose inputs are recorded, so that it can be copied."""
         origin = InstanceOrigin(seed, self.numbers.upcoming, self.pace.nanoseconds)
         return self.make(seed, self.shared(), history=self._history(origin))
 
     def make_copied(self, history: History, number: int) -> EnvInstance:
         """
-        Return a new instance for a copy of one with that history; `number` is that of its guest.
+        Return a new instance that is to copy another, given the other's history and guest number.
         """
         origin, state, resources = history.origin, history.state, self.shared()
         self.numbers.begin(origin.first_agent)
@@ -219,7 +221,7 @@ class InstanceFactory(Closing):
         )
 
     def copied(self) -> InstanceFactory:
-        """Return a factory of the same module and host, with numbers and a pace of its own."""
+        """Return a factory for the same module and host, with numbers and a pace of its own."""
         copied = self.variant(self.settings)
         copied.pace = copy.copy(self.pace)
         copied.numbers = AgentNumbers(self.numbers.upcoming)
@@ -230,7 +232,7 @@ class InstanceFactory(Closing):
 
     def variant(self, settings: InstanceSettings) -> InstanceFactory:
         """
-        Return a factory with other settings and numbers of its own, of the same module and host.
+        Return a factory for the same module and host, with other settings and its own numbers.
 
         Raises UsageError and EntryPointMissing for settings that do not fit the module.
         """
@@ -249,7 +251,9 @@ class InstanceFactory(Closing):
         )
 
     def require_behavior(self, instance: EnvInstance) -> None:
-        """Raise UsageError if the guest has none of the behaviors that are stepped, or declared."""
+        """
+        Raise UsageError if the guest has none of the behaviors to be stepped, or none declared.
+        """
         names = {run.behavior.name for run in instance.experiments.started.values()}
         if names:
             self.declarations.require_any(names)

@@ -1,4 +1,4 @@
-"""The calls of a guest in an environment, from its initializers to its frames."""
+"""The script of calls of a guest in an environment, from its initializers to its frames."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Script:
 
     @property
     def is_seedable(self) -> bool:
-        """True if a seed reaches the guest."""
+        """True if the guest takes the seed, through one of its exports or arguments."""
         texts = [self._args] if self._configure is None else [self._args, *self._configure]
         if isinstance(self._configure, str):
             texts = [self._args, self._configure]
@@ -89,7 +89,7 @@ class Script:
         )
 
     def warn_unseedable(self) -> None:
-        """Log a warning, once a process, if the guest takes no seed."""
+        """Log a warning, once in a process, if the guest takes no seed."""
         if not self.is_seedable:
             notice(
                 log,
@@ -105,7 +105,7 @@ class Script:
         """
         Yield the calls of a new instance, one after another; see `Messages.hand_over`.
 
-        It takes `state`, which another one gave, before it plays.
+        `state`, saved by another instance, is restored before the first frame.
         """
         for name in seeded_initializers(self._module, self._entry):
             yield partial(guest.begin, name, (seed,) if name == SEED_EXPORT else ())
@@ -119,7 +119,7 @@ class Script:
             yield from self.frames(guest, handed)
 
     def frames(self, guest: CallLoop, handed: Handed) -> Calls:
-        """Yield the frames of an instance without end, beginning with the next one."""
+        """Yield calls of the frame function without end, each after handing over messages."""
         while True:
             self.messages.hand_over(guest, handed)
             yield partial(guest.begin_frame, self._entry)
@@ -172,7 +172,7 @@ def _filled(text: str, seed: int) -> bytes:
 
 
 def kept_configuration(configure: Configuration) -> str | tuple[int | str, ...] | None:
-    """Return the argument of `configure` as text or a tuple. Raises UsageError for other kinds."""
+    """Return the argument for the export `configure`, as text or a tuple. Raises UsageError."""
     if isinstance(configure, str | None):
         return configure
     if not isinstance(configure, Iterable):

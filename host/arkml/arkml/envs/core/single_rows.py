@@ -25,10 +25,10 @@ _WORD = 4  # bytes
 
 class FirstRows(NamedTuple):
     """
-    One row of each guest.
+    Columns of the first row of each guest.
 
-    ids: uint64, rewards: float32, metadata: uint32, the number of items, moved: uint32, see
-    `batches.ROW`; [guests].
+    All are arrays of [guests]: ids (uint64), rewards (float32), metadata (uint32, numbers of items)
+    and moved (uint32; see `batches.ROW`).
     """
 
     ids: npt.NDArray[np.uint64]
@@ -44,7 +44,7 @@ class FirstRows(NamedTuple):
 
 class SingleRows:
     """
-    The first rows of queues, one queue a guest.
+    The first rows of many guests' queues, one queue for each guest.
 
     `regions` has None for a guest without a queue, which is skipped. The addresses are valid until
     a queue moves, which changes `Columns.version`.
@@ -72,12 +72,14 @@ class SingleRows:
         self._view = self._viewed()
 
     def are_single(self, positions: Places) -> bool:
-        """Return whether all of these queues hold one row, as in most steps; see `single`."""
+        """Return whether each of these queues holds exactly one row, as in most steps."""
         is_there = self._is_whole or every(self._has[positions])
         return is_there and are_all(self._rows_in(positions), 1)
 
     def single(self, positions: Places) -> Marks:
-        """Return which queues hold one row, bool, [n]; `positions` are in order and differ."""
+        """
+        Return which queues hold exactly one row, bool, [n]; `positions` are sorted and differ.
+        """
         marks: Marks = self._rows_in(positions) == 1
         if not self._is_whole:
             marks &= self._has[positions]
@@ -90,7 +92,7 @@ class SingleRows:
         return counts
 
     def rows(self) -> FirstRows:
-        """Return the rows, as views if they can be; zeros without a queue."""
+        """Return the first rows, as views where possible; a guest without a queue has zeros."""
         if self._view is not None:
             return self._view
         copy = np.zeros(len(self._has), ROW)
@@ -100,9 +102,9 @@ class SingleRows:
 
     def metadata(self, positions: Places, counts: Frames) -> MetadataLog:
         """
-        Return the metadata of the rows of some queues, as rows of `positions`, intp, [n].
+        Return the metadata of first rows of some queues; row k of the log is queue `positions[k]`.
 
-        counts: uint32, [n], the items of each row.
+        positions: intp, [n]. counts: uint32, [n], the number of items of each row.
         """
         having = counts.nonzero()[0]
         if not len(having):
@@ -134,12 +136,14 @@ class SingleRows:
         return read_log(np.concatenate(parts), counts)
 
     def read(self, features: Floats) -> None:
-        """Copy the features into an array, float32, [guests, num_features]."""
+        """Copy the features of all first rows into an array, float32, [guests, num_features]."""
         for slab, rows, positions in self._moves:
             features[positions] = slab.view(at.FEATURES)[rows]
 
     def write(self, actions: Floats) -> None:
-        """Write actions, float32, [guests, num_actions]; values are zeros, as queues begin."""
+        """
+        Write actions for all first rows, float32, [guests, num_actions]; their values stay zeros.
+        """
         for slab, rows, positions in self._moves:
             slab.view(at.ACTIONS)[rows] = actions[positions]
 

@@ -38,9 +38,9 @@ class ObservationPart:
         low: Lower bound of each value.
         high: Upper bound of each value.
         is_goal: True for an observation of the type "goal".
-        kind: "vector", "entities", "grid" or "image". The number of entities that are there is a
-            part of its own, right before them.
-        categories: Of a grid of whole numbers: each is below this; else 0.
+        kind: "vector", "entities", "grid" or "image". Entities are preceded by a part of their own:
+            the number of entities that exist.
+        categories: For a grid of whole numbers, the number that all are below; else 0.
 
     """
 
@@ -61,14 +61,14 @@ class ObservationPart:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its values: uint8 of an image, else float32."""
+        """The dtype of the values: uint8 for an image, else float32."""
         return _BYTE if self.kind == "image" else _FLOAT
 
     def reshape(self, observations: Floats) -> Values:
         """
         Return features, float32, [n, size], in shape and type of this part: [n, *shape].
 
-        Values of an image are rounded, and clipped to those from 0 to 255.
+        Values of an image are rounded, and clipped to the range 0 to 255.
         """
         if len(self.shape) == 1:  # it is as it should be
             return observations
@@ -86,9 +86,9 @@ class Actions:
         low: Lower bound of each continuous action.
         high: Upper bound of each continuous action.
         branches: Number of choices of each branch.
-        names: What people call each column; empty if that is not declared.
-        choices: What people call each choice, of all branches one after another, as masks have
-            them; empty if that is not declared.
+        names: The name of each column for people; empty if not declared.
+        choices: The name of each choice for people, branch after branch, in the order of masks;
+            empty if not declared.
 
     """
 
@@ -134,7 +134,9 @@ class Actions:
         self.check_choices(values, who)
 
     def are_valid(self, values: Floats) -> bool:
-        """Return whether values, [..., width], pass `check`; False if there are branches."""
+        """
+        Return whether continuous actions, [..., width], pass `check`; False if there are branches.
+        """
         if self.branches:
             return False
         if self._bounds is not None and values.size:  # positions cost less than extremes, and that
@@ -145,7 +147,7 @@ class Actions:
         return every((values >= self._floors) & (values <= self._ceilings))
 
     def check_choices(self, values: Floats, who: str) -> None:
-        """Raise InvalidActions if a choice among values, [..., width], does not exist."""
+        """Raise InvalidActions if a choice in `values`, [..., width], does not exist."""
         if not self.branches:
             return
         chosen = values[..., self.continuous :]
@@ -162,7 +164,7 @@ class Actions:
 @dataclass(frozen=True, slots=True)
 class Spec:
     """
-    The meaning of a behavior's rows.
+    The meaning of the features and actions of a behavior.
 
     Attributes:
         observations: The parts of an observation, which cover all features in order.
@@ -170,7 +172,7 @@ class Spec:
         decision_period: Number of submits from one decision of an agent to its next.
         slots: The largest number of agents at once, or None.
         positions: Indices of two features that are coordinates in a plane, or None.
-        game: What pages show of the game that the agents play, or None.
+        game: Texts and pictures by which web pages show the agents' game, or None.
 
     """
 
@@ -185,7 +187,9 @@ class Spec:
 
     @staticmethod
     def flat(num_features: int, num_actions: int) -> Spec:
-        """Return a spec of one observation of all features, and actions from -1 to 1."""
+        """
+        Return a spec with one observation of all features, and continuous actions from -1 to 1.
+        """
         without = (-math.inf,) * num_features, (math.inf,) * num_features
         ones = (-1.0,) * num_actions, (1.0,) * num_actions
         whole = ObservationPart(_WHOLE, (num_features,), *without)
@@ -193,13 +197,13 @@ class Spec:
 
     @property
     def columns(self) -> list[slice]:
-        """The features of each part in a row."""
+        """The slice of the features of each part within a row."""
         ends = accumulate((part.size for part in self.observations), initial=0)
         return [slice(*each) for each in pairwise(ends)]
 
     @property
     def declared(self) -> tuple[Part, ...]:
-        """The parts of a row as they are declared: entities have their number in them."""
+        """The parts of a row as they were declared: entities together with their number."""
         following = (*self.observations[1:], None)
         return tuple(
             Part(part.name, part.shape, part.kind, part.categories)
@@ -209,9 +213,9 @@ class Spec:
 
     def parts(self, observations: Floats) -> list[Values]:
         """
-        Return features, float32, [n, num_features], by part, each [n, *shape].
+        Split features, float32, [n, num_features], into parts, each [n, *shape].
 
-        Entities that are not there are zeros.
+        Missing entities are zeros.
         """
         if len(self.observations) == 1:
             return [self.observations[0].reshape(observations)]

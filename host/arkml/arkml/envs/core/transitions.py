@@ -15,8 +15,8 @@ or LIVE, and each row with that id moves it by `TRANSITIONS`, in push order:
     LIVE     INTERRUPTED  ABSENT   TRUNCATED
 
 A submit without a row of a live agent leaves it LIVE and reports nothing. The end of the guest
-reports TRUNCATED for every live agent. A report that no row caused has place -1, reward 0 and the
-observation that the agent reported last.
+reports TRUNCATED for every live agent. A report without a row has row index -1, reward 0 and the
+agent's last observation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AgentState(Enum):
 
 
 class Report(NamedTuple):
-    """The flags of one agent in a decision."""
+    """The flags of one agent in a decision: started, terminated, truncated."""
 
     started: bool = False
     terminated: bool = False
@@ -64,7 +64,7 @@ class Transition(NamedTuple):
     """
     The outcome of one row: the agent's next state and its report.
 
-    `ends_previous` means that an open episode is reported as TRUNCATED before.
+    `ends_previous` means that the open episode is first reported as TRUNCATED.
     """
 
     next_state: AgentState

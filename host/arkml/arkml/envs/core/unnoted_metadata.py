@@ -1,4 +1,4 @@
-"""Metadata of guests in lockstep that their runs have not noted yet."""
+"""Metadata of guests stepped in lockstep, collected until it is passed to their runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST_WAITING = 64  # together they are entered in little more time than one of 
 
 class UnnotedMetadata:
     """
-    The newest value of each name of metadata, for each of some guests.
+    The newest value of each name of metadata, for each guest of a fleet.
 
-    `note` passes values by name to the run of a guest. It is called for all names once there are
-    more than MAX_NAMES, the most that a run keeps.
+    `note` passes values by name to the run of a guest. Once there are more than MAX_NAMES names,
+    the most that a run keeps, it is called for all.
     """
 
     def __init__(self, guests: int, note: Callable[[int, Mapping[str, float]], None]) -> None:
@@ -37,7 +37,7 @@ class UnnotedMetadata:
         return len(self._values)
 
     def add(self, guests: Indices, said: MetadataLog) -> None:
-        """Keep the metadata of guests, intp, [n]; row k of the log belongs to `guests[k]`."""
+        """Add the metadata of guests, intp, [n]; row k of the log belongs to `guests[k]`."""
         if not said:
             return
         sayers = guests[said.rows]
@@ -51,7 +51,7 @@ class UnnotedMetadata:
             self._enter()
 
     def hand_over(self, guest: int) -> None:
-        """Pass the metadata of the guest to its run, and forget it."""
+        """Pass the metadata of one guest to its run, and forget it."""
         self._enter()
         said = {}
         for name, (values, has) in self._values.items():
@@ -62,7 +62,7 @@ class UnnotedMetadata:
             self._note(guest, said)
 
     def forget(self, guests: Sequence[int]) -> None:
-        """Forget the metadata of guests without noting it: their runs may be gone."""
+        """Forget the metadata of guests without passing it on, because their runs may be gone."""
         for _, has in self._values.values():
             has[guests] = False
         self._enter(but=guests)

@@ -27,7 +27,9 @@ _LAST = (1 << 63) - 1  # nanoseconds: a guest reads them as an i64
 
 
 def frames_between(before: int, now: int) -> int:
-    """Return how many frames of a guest ended between two numbers of them, which wrap around."""
+    """
+    Return how many frames ended between two readings of a guest's u32 count, which wraps around.
+    """
     return (now - before) & _U32
 
 
@@ -86,26 +88,26 @@ class Pace(Sealed):
 
 
 class FrameTime(Protocol):
-    """What tells how long the next frame lasts."""
+    """The source of the length of the next frame, in nanoseconds."""
 
     @property
     def nanoseconds(self) -> int: ...
 
 
 class SteadyPace(NamedTuple):
-    """A pace that is the same for all frames."""
+    """A constant pace: all frames have the same length."""
 
     nanoseconds: int
 
 
 class SavedWorld(NamedTuple):
     """
-    The clock and the random numbers of an instance at one time.
+    A copy of the clock and of the state of the random numbers of an instance.
 
     Attributes:
         now: The clock, in nanoseconds.
         draws: How often random bytes were drawn.
-        uncounted: Frames that have ended and that the clock has yet to advance by.
+        uncounted: Ended frames by which the clock has not advanced yet.
 
     """
 
@@ -133,14 +135,14 @@ class SeededWorld:
 
     def follow(self, words: Sequence[int], frames: int) -> None:
         """
-        Count the frames that end in the shim's loop; a frame begins at the end of another.
+        Count the frames that end in the shim's loop, where a frame begins as the previous one ends.
 
-        `frames` is the index of their number, u32, in `words`.
+        `frames` is the index, in `words`, of the u32 count of ended frames.
         """
         self._words, self._frames, self._counted = words, frames, words[frames]
 
     def settle(self) -> None:
-        """Advance the clock by the frames that the shim ran ahead."""
+        """Advance the clock by the frames that the guest ran ahead in the shim's loop."""
         frames = self._words[self._frames]
         if frames != self._counted:
             self._now += ((frames - self._counted) & _U32) * self.pace.nanoseconds
@@ -151,23 +153,23 @@ class SeededWorld:
         self._now += max(1, self._uncounted()) * self.pace.nanoseconds
 
     def skip(self, nanoseconds: int) -> None:
-        """Advance the clock by the time of all frames that others have counted."""
+        """Advance the clock by `nanoseconds`, the time of frames that were counted elsewhere."""
         self._uncounted()
         self._now += nanoseconds
 
     def framed(self, calls: Calls) -> Calls:
-        """Yield the calls, and advance the clock by a frame before each."""
+        """Yield calls, each after advancing the clock by a frame."""
         for begin in calls:
             self.tick()
             yield begin
 
     def save(self) -> SavedWorld:
-        """Return the clock and the place among the random numbers."""
+        """Return a copy of the clock and of the position in the random numbers."""
         uncounted = frames_between(self._counted, self._words[self._frames])
         return SavedWorld(self._now, self._draws, uncounted)
 
     def load(self, saved: SavedWorld) -> None:
-        """Have a saved clock and place, with the seed of the world that was saved."""
+        """Restore a saved clock and position in the random numbers, for the same seed."""
         self._now, self._draws, uncounted = saved
         self._counted = (self._words[self._frames] - uncounted) & _U32
 
@@ -182,7 +184,9 @@ class SeededWorld:
         return self._now
 
     def wait(self, until: int | None, timeout: float, rest: Callable[[float], object]) -> None:
-        """Advance the clock to `until`; without it rest for `timeout` seconds of real time."""
+        """
+        Advance the clock to `until`; if that is None, rest for `timeout` seconds of real time.
+        """
         if until is None:
             rest(timeout)
         else:
@@ -190,7 +194,7 @@ class SeededWorld:
             self._now = max(self._now, until)
 
     def earliest(self, until: int) -> float:
-        """Return 0.0: a wait reaches any reading at once."""
+        """Return 0.0, because a wait for any reading of this clock ends at once."""
         del until
         return 0.0
 
@@ -200,7 +204,7 @@ class SeededWorld:
         return frames_between(before, self._counted)
 
     def random(self, size: int) -> bytes:
-        """Return the next `size` bytes that follow from the seed."""
+        """Return the next `size` pseudo-random bytes, determined by the seed."""
         self._draws += 1
         return hashlib.shake_128(f"{self._seed} {self._draws}".encode()).digest(size)
 
