@@ -1,5 +1,5 @@
 """
-Guests behind the environment interfaces of other people's learners.
+Guests as environments for other learners, by the interfaces of Gymnasium, PettingZoo and others.
 
 The names here are the types of what environments take and return. Each interface has a module of
 its own, for example `arkml.envs.gymnasium_env`, which needs the packages of that interface.

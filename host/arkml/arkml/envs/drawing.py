@@ -1,4 +1,4 @@
-"""Pictures of agents: their places in a plane, or bars of their features and actions."""
+"""Pictures of agents: their positions in a plane, or bars of their features and actions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Figure(NamedTuple):
     Attributes:
         features: float32, [num_features].
         action: float32, [num_actions], None before its first one.
-        color: Number of its color.
+        color: Number of the agent's color.
 
     """
 
@@ -47,7 +47,7 @@ class Figure(NamedTuple):
 
 class Plane:
     """
-    Draws the places of agents, the features that a spec declares as `positions`.
+    Draws the positions of agents in a plane, the two features that a spec declares as `positions`.
 
     The picture shows the declared bounds of these features, or, without bounds, the range that
     agents have reached so far.
@@ -82,7 +82,7 @@ class Bars:
 
     A bar reaches from the middle of its range to the value. The range is between the declared
     bounds or, without bounds, between the values that agents have reached so far, at least from -1
-    to 1. Actions are darker, in the last quarter of a strip. Entities that are not there have none.
+    to 1. Actions are darker, in the last quarter of a strip. Missing entities have no bars.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -104,7 +104,7 @@ class Bars:
         return draw_bars([(self, agent) for agent in agents])
 
     def strip(self, brush: ImageDraw.ImageDraw, top: int, bottom: int, agent: Figure) -> None:
-        """Draw one agent between the rows `top` and `bottom` of a picture."""
+        """Draw the bars of one agent between the pixel rows `top` and `bottom` of a picture."""
         color = COLORS[agent.color % len(COLORS)]
         middle = 3 * SIDE // 4
         brush.line((0, (top + bottom) // 2, SIDE, (top + bottom) // 2), fill=LINE)
@@ -153,7 +153,9 @@ def blank() -> Pixels:
 
 
 def draw_bars(agents: Sequence[tuple[Bars, Figure]]) -> Pixels:
-    """Return a picture, uint8, [256, 256, 3], of agents, each with the bars of its behavior."""
+    """
+    Draw agents, each with the bars of its behavior, and return a picture, uint8, [256, 256, 3].
+    """
     image = Image.new("RGB", (SIDE, SIDE), PAPER)
     brush = ImageDraw.Draw(image)
     agents = agents[:MOST_DRAWN]

@@ -88,7 +88,7 @@ class GuestGymEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """The environment that is stepped."""
+        """The underlying environment of the guest."""
         return self._agent.env
 
     def reset(
@@ -127,7 +127,7 @@ class GuestGymEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
 
     def action_masks(self) -> Marks:
         """
-        Return the choices that the agent may take now, bool, [choices of all branches].
+        Return which choices the agent may take now, bool, [choices of all branches].
 
         Raises UsageError for an agent without branches, and before the first reset.
         """
@@ -140,9 +140,9 @@ class GuestGymEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
         """
         Return a line with the last observation and reward ("ansi"), or a picture ("rgb_array").
 
-        The picture is uint8, [256, 256, 3]: the agent in its plane or, if the spec declares no
-        positions, its images and grids or, without any, bars of its features and of its last
-        action. None without a render_mode.
+        The picture is uint8, [256, 256, 3]: the agent's position in a plane, if the spec declares
+        positions; else its images and grids, if it has any; else bars of its features and of its
+        last action. Returns None without a render_mode.
         """
         latest = self._latest
         if self.render_mode is None or latest.seen is None:

@@ -43,11 +43,12 @@ class GuestFleetVectorEnv(VectorPlaces):
 
     Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
     and rewards float32, [num_envs], unless a spec declares others: see `spaces`. Masked choices are
-    0 in `info["action_mask"]`. The place of a guest that is over has zeros, and False in
+    0 in `info["action_mask"]`. The sub-environment of a guest that is over has zeros, and False in
     `info["present"]`.
 
-    All autoreset modes fit every guest, in whichever submit it replaces its agent. With DISABLED a
-    guest whose episode has ended waits for `reset(options={"reset_mask": mask})`.
+    All autoreset modes work for every guest, whether it replaces its agent in the same submit or a
+    later one. With DISABLED a guest whose episode has ended waits for `reset(options={"reset_mask":
+    mask})`.
 
     A guest that fails is truncated, with its last observation and its `info["error"]`; the others
     are not affected. A guest that has finished (`info["guest_done"]`) starts over.
@@ -56,9 +57,9 @@ class GuestFleetVectorEnv(VectorPlaces):
         module: The path or the bytes of a guest.
         num_envs: Number of guests.
         autoreset_mode: NEXT_STEP, SAME_STEP or DISABLED.
-        render_mode: "rgb_array" for a picture of each place, None for no pictures.
-        restart: "on-failure" starts failed guests over. None leaves their places empty until
-            `reset`.
+        render_mode: "rgb_array" for a picture of each guest, None for no pictures.
+        restart: "on-failure" starts failed guests over. None leaves their sub-environments empty
+            until `reset`.
         options: Options of the guests; see `GuestEnv`.
 
     Raises:
@@ -109,7 +110,7 @@ class GuestFleetVectorEnv(VectorPlaces):
 
     @property
     def fleet_env(self) -> FleetEnv:
-        """The environment that is stepped."""
+        """The underlying environment of all guests."""
         return self._fleet
 
     def reset(
@@ -126,8 +127,8 @@ class GuestFleetVectorEnv(VectorPlaces):
                 other guest starts over.
 
         Returns:
-            Observations and info, which includes the first rows of these guests, and "error" of
-            failed ones.
+            Observations and info, which includes data of the guests' first rows, and "error" of
+                failed ones.
 
         Raises:
             GuestError: A guest failed before its first submit.
@@ -152,7 +153,7 @@ class GuestFleetVectorEnv(VectorPlaces):
         Step all guests.
 
         Args:
-            actions: Actions of all places, as in `action_space`.
+            actions: Actions for all sub-environments, as in `action_space`.
             out: Arrays to write the outcome into, which are then returned, with `present` in the
                 info. None makes new arrays.
 

@@ -42,17 +42,19 @@ class GuestVectorEnv(VectorPlaces):
 
     Observations are float32, [num_envs, num_features], actions float32, [num_envs, num_actions],
     and rewards float32, [num_envs], unless a spec declares others: see `spaces`. Masked choices are
-    0 in `info["action_mask"]`. An empty place has zeros, and False in `info["present"]`.
+    0 in `info["action_mask"]`. Each agent takes a place, the index of a sub-environment. An empty
+    place has zeros, and False in `info["present"]`.
 
-    The infos have the metadata of rows by name, in Gymnasium's form for vectors, and the reward of
-    a first row under "reward".
+    The infos have the agents' metadata by name, in Gymnasium's form for vectors, and under "reward"
+    the reward of an agent's first row.
 
     A guest that has finished starts over with the next step. After a failure that step raises
     gymnasium's ResetNeeded, unless `restart` is "on-failure".
 
-    NEXT_STEP fits guests that replace an agent in the submit after its last one: an agent that ends
-    in one step is replaced in the next. If the replacement comes in the same submit, its first row
-    takes a zero action, counted in `info["auto_answered"]`; SAME_STEP fits such guests exactly.
+    The mode NEXT_STEP fits guests that replace an agent in the submit after its last one: an agent
+    that ends in one step is replaced in the next. If the replacement comes in the same submit, its
+    first row takes a zero action, counted in `info["auto_answered"]`; SAME_STEP fits such guests
+    exactly.
 
     Args:
         module: The path or the bytes of a guest.
@@ -115,14 +117,14 @@ class GuestVectorEnv(VectorPlaces):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """The environment that is stepped."""
+        """The underlying environment of the guest."""
         return self._env
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """
-        Make a new instance, whose agents take the places.
+        Make a new instance of the guest, and assign its agents to the places.
 
         Args:
             seed: Seed of the instance, or a list whose first seed is taken; None draws one.

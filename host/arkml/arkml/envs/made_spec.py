@@ -1,4 +1,4 @@
-"""The specification by which Gymnasium made an environment, without the bytes of its module."""
+"""Gymnasium's spec of a made environment, shown without the bytes of its module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gymnasium.envs.registration import EnvSpec
 
 
 class ModuleBytes(bytes):
-    """The bytes of a module, which equal the original bytes, with a short representation."""
+    """The bytes of a wasm module, equal to the original bytes but with a short `repr`."""
 
     __slots__ = ()
 
@@ -19,16 +19,17 @@ class ModuleBytes(bytes):
 
 class MadeSpec:
     """
-    A mixin whose `spec`, which Gymnasium sets and shows, has a short representation.
+    A mixin whose `spec`, which Gymnasium sets and shows, has a short `repr`.
 
-    The environment can be made anew by it: the module is among its keyword arguments, as before.
+    The environment can be made again from the spec: the module is still among its keyword
+    arguments.
     """
 
     _made_spec: EnvSpec | None = None
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The specification by which `gymnasium.make` or `make_vec` made it, or None."""
+        """The spec by which `gymnasium.make` or `make_vec` made this environment, or None."""
         return self._made_spec
 
     @spec.setter

@@ -1,4 +1,4 @@
-"""A guest with one agent, stepped from episode to episode."""
+"""A guest with one agent at a time, stepped from episode to episode."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Kept(NamedTuple):
 
 class OneAgent(Closing):
     """
-    A guest with one agent at a time; `options` are as for `GuestEnv`.
+    Steps a guest that has one agent at a time; `options` are as for `GuestEnv`.
 
     `who` is the name of the interface in errors. Raises UsageError for a guest with more agents.
     """
@@ -64,17 +64,18 @@ class OneAgent(Closing):
         """
         Return the first observation of an episode, float32, [num_features], and its info.
 
-        After the end of an episode, without a seed, the same instance continues with its next one;
-        otherwise a new instance begins. Raises GuestError if the guest fails before.
+        After the end of an episode, and without a seed, the same instance of the guest continues
+        with its next episode; otherwise a new instance begins. Raises GuestError if the guest fails
+        before.
         """
         self._fresh = self._next(seed)
         return self.begin()
 
     def prepare(self, seed: int | None = None) -> None:
         """
-        Prepare the next episode as `reset` does, and keep the present one.
+        Prepare the next episode as `reset` does, but keep the present one.
 
-        `begin` enters the prepared episode. Then `settle` drops the one before, or `give_up`
+        `begin` enters the prepared episode. Then `settle` drops the previous episode, or `give_up`
         returns to it. Raises as `reset`; the present episode continues then.
         """
         self._kept = _Kept(None, self.number, self.masks, self._agents, self._row)
@@ -128,7 +129,7 @@ class OneAgent(Closing):
         return decision.observations[row], info
 
     def checked(self, action: npt.ArrayLike) -> Floats:
-        """Return the columns of an action as float32, [num_actions]. Raises InvalidActions."""
+        """Return an action as float32, [num_actions]. Raises InvalidActions."""
         return action_of(action, self.behavior.spec.actions, self._who)
 
     def step(self, action: Floats) -> Outcome:

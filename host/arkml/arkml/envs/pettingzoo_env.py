@@ -78,7 +78,7 @@ def env(
     **options: Unpack[GuestEnvOptions],
 ) -> Any:
     """
-    Return an environment of a guest whose agents act in turn, by PettingZoo's conversion.
+    Return an environment whose agents act in turn, made of `parallel_env` by PettingZoo.
 
     Its agents are the agents of the first submit.
 
@@ -109,10 +109,10 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
     [num_actions], within [-1, 1], unless a spec declares others: see `spaces`. Masked choices are 0
     in `info["action_mask"]`.
 
-    An agent that the guest skips has its last observation, reward 0 and False in `info["acted"]`,
-    and its action is not used. Other infos leave "acted" out, since TorchRL expects the names of
-    the first infos in all later ones. An agent that has ended is shown once. Every `reset` makes a
-    new instance.
+    An agent without a row in a submit keeps its last observation, with reward 0 and False in
+    `info["acted"]`, and its action is not used. Other infos leave "acted" out, since TorchRL
+    expects the names of the first infos in all later ones. An agent that has ended is shown once.
+    Every `reset` makes a new instance.
 
     Args:
         module: The path or the bytes of a guest.
@@ -189,7 +189,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
 
     @property
     def guest_env(self) -> GuestEnv:
-        """The environment that is stepped."""
+        """The underlying environment of the guest."""
         return self._env
 
     @property
@@ -213,7 +213,9 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Make a new instance. Raises GuestError if it fails before its first submit."""
+        """
+        Make a new instance of the guest. Raises GuestError if it fails before its first submit.
+        """
         del options
         step, self._fresh = self._fresh, None
         if step is None or seed is not None:
@@ -289,8 +291,8 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         Return a line for each agent ("ansi"), or a picture ("rgb_array").
 
         The picture is uint8, [256, 256, 3]: the agents of the first behavior that declares
-        positions, images or grids, in their plane or as what they see; or, if none does, bars of
-        the features and last actions of the first 16 agents. Each agent has a color of its own.
+        positions (drawn in a plane), images or grids (drawn as pictures). If no behavior does, bars
+        show features and last actions of the first 16 agents. Each agent has a color of its own.
         """
         if self.render_mode is None:
             return None

@@ -1,4 +1,4 @@
-"""Pictures of what agents see: the images and grids among the parts of their observations."""
+"""Pictures of what agents observe: the images and grids in their observations."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TURN = 0.382  # of the circle of hues, from one further color to the next
 
 def picture_of(spec: Spec) -> Plane | Pictures | None:
     """
-    Return what draws the agents of a behavior.
+    Return the object that draws the agents of a behavior, or None.
 
-    That is their plane if its spec declares positions, else pictures of their images and grids,
-    and None if there are neither.
+    It draws agents in a plane if the spec declares positions, else the images and grids that they
+    observe, if there are any.
     """
     if spec.positions is not None:
         return Plane(spec)
@@ -32,10 +32,10 @@ def picture_of(spec: Spec) -> Plane | Pictures | None:
 
 class Pictures:
     """
-    Draws the images and grids of agents side by side, those of the first 16 agents.
+    Draws the images and grids that agents observe, side by side, for the first 16 agents.
 
-    Each is enlarged by a whole factor, without smoothing; of one that is too large every second
-    pixel is drawn, or every third … A line is between two of them.
+    Each image is enlarged by a whole factor, without smoothing. A large image is reduced to every
+    second pixel, or every third, and so on. Lines separate the images.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -46,7 +46,7 @@ class Pictures:
         ]
 
     def draw(self, agents: Sequence[Figure]) -> Pixels:
-        """Return a picture, uint8, [256, 256, 3]."""
+        """Return a picture of agents, uint8, [256, 256, 3]."""
         tiles = [
             _image_colors(part, values) if part.kind == "image" else cells.colors(values)
             for agent in agents[:MOST_DRAWN]

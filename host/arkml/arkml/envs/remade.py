@@ -1,4 +1,4 @@
-"""Pickling of environments by their options."""
+"""Pickling of environments as their options, to be made again elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Remade:
 
     @property
     def guest_env(self) -> GuestEnv:
-        """The environment that is stepped."""
+        """The underlying environment of the guest."""
         raise NotImplementedError
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
