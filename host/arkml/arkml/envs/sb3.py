@@ -1,4 +1,4 @@
-"""Guests as a vectorized environment of Stable-Baselines3."""
+"""Guests as vectorized environments of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ class GuestSb3VecEnv(Sealed, VecEnv, Closing):
     spec declares others. Arrays belong to the caller; the dicts of infos belong to the environment
     and are valid until its next step.
 
-    A place whose episode ended shows the first observation of the next one. Its info has
-    "terminal_observation", "TimeLimit.truncated" and the metadata of the last row; other infos are
-    empty. For agents with choices, every info after a step has the "action_mask" of the observation
-    shown, and `action_masks` is the method that sb3-contrib's MaskablePPO calls.
+    Each sub-environment (a place) has one agent. After the end of an episode a place shows the
+    first observation of the next one. Its info has "terminal_observation", "TimeLimit.truncated"
+    and the metadata of the last row; other infos are empty. For agents with choices, every info
+    after a step has the "action_mask" of the observation shown, and `action_masks` is the method
+    that sb3-contrib's MaskablePPO calls.
 
     SAME_STEP requires that a guest replaces its agents in the submit that ends them. NEXT_STEP fits
     guests that replace them one submit later: an end is reported in that step, so an episode has
@@ -98,11 +99,15 @@ class GuestSb3VecEnv(Sealed, VecEnv, Closing):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """The environment that is stepped, or, of a fleet, one with the options of every guest."""
+        """
+        The underlying environment of the guest; for many guests, one with the options of each.
+        """
         return self._envs.guest_env
 
     def reset(self) -> VecEnvObs:
-        """Make new instances. Raises GuestError, and UsageError if a place stays empty."""
+        """
+        Make new instances of guests. Raises GuestError, and UsageError if a place stays empty.
+        """
         seeds = self._seeds if self._is_per_guest else self._seeds[:1]
         has_seeds = any(seed is not None for seed in seeds)
         observations, info = self._envs.reset(seed=list(seeds) if has_seeds else None)
@@ -114,11 +119,11 @@ class GuestSb3VecEnv(Sealed, VecEnv, Closing):
         return observations  # type: ignore[no-any-return]
 
     def step_async(self, actions: npt.NDArray[Any]) -> None:
-        """Keep the actions for the next step."""
+        """Store the actions for the next `step_wait`."""
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Step all places. Raises InvalidActions, and UsageError if one is left empty."""
+        """Step all places. Raises InvalidActions, and UsageError if a place is left empty."""
         actions, self._actions = self._actions, None
         if actions is None:
             raise UsageError("step_wait takes the actions that step_async gives")
@@ -143,7 +148,7 @@ class GuestSb3VecEnv(Sealed, VecEnv, Closing):
         return observations, rewards, over, self._infos
 
     def action_masks(self) -> Marks:
-        """Return the choices that may be taken now, bool, [num_envs, choices of all branches]."""
+        """Return which choices may be taken now, bool, [num_envs, choices of all branches]."""
         return self._envs.action_masks()
 
     def close(self) -> None:
@@ -160,7 +165,9 @@ class GuestSb3VecEnv(Sealed, VecEnv, Closing):
         return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Set an attribute that all places share. Raises UsageError for some of the places."""
+        """
+        Set an attribute that all places share. Raises UsageError if only some places are named.
+        """
         if set(self._get_indices(indices)) != set(range(self.num_envs)):
             raise UsageError(f"the places share {attr_name}: set it for all of them")
         self._envs.set_attr(attr_name, value)

@@ -1,4 +1,4 @@
-"""The slots of a guest's agents in a vector environment."""
+"""The assignment of a guest's agents to slots, the sub-environments of a vector environment."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _EMPTY = -1
 
 class Slots:
     """
-    A number of slots, one for each env, each of one agent until its episode ends.
+    A fixed number of slots, one per sub-environment, each of one agent until its episode ends.
 
     Attributes:
-        waiting: int32, agents that had no slot, and get one with the next submit.
-        acting: intp, [m], the env of each agent that decides, -1 for one without a slot; None if
-            row k of the submit is of env k.
-        in_order: `agents` of the latest decision if row k is of env k, else None.
+        waiting: int32, agents that found no empty slot, and get one with the next submit.
+        acting: intp, [m], the slot of each agent that needs an action, -1 for an agent without one;
+            None if row k of the submit belongs to slot k.
+        in_order: `agents` of the latest decision if row k belongs to slot k, else None.
         acted: float32, [count, num_actions], the latest actions, None before the first.
 
     """
@@ -45,7 +45,7 @@ class Slots:
         return self._agents
 
     def clear(self) -> None:
-        """Free all slots, for a new instance."""
+        """Empty all slots, for a new instance of the guest."""
         self.agents.fill(_EMPTY)
         self.waiting = np.zeros(0, np.int32)
 
@@ -58,7 +58,7 @@ class Slots:
         self._followed = agents, over  # most are followed before they are looked at
 
     def of(self, decision: Decision) -> Indices:
-        """Return the env of each row of a decision, intp, [n]; -1 for agents without a slot."""
+        """Return the slot of each row of a decision, intp, [n]; -1 for agents without a slot."""
         agents = decision.agents
         both = min(len(agents), len(self.agents))
         at_same = np.zeros(len(agents), bool)
@@ -71,12 +71,12 @@ class Slots:
         return indices
 
     def leave(self, indices: Indices) -> None:
-        """Mark the slots at `indices`, intp, [n], as empty."""
+        """Empty the slots at `indices`, intp, [n]."""
         self.agents[indices] = _EMPTY
 
     def enter(self, decision: Decision, agents: Ids) -> Indices:
         """
-        Give agents, int32, [n], the first empty slots, which are returned as intp, [n].
+        Put agents, int32, [n], into the first empty slots, and return these as intp, [n].
 
         Raises UsageError if there are too few.
         """
@@ -91,16 +91,16 @@ class Slots:
         return chosen
 
     def enter_waiting(self, decision: Decision) -> None:
-        """Give the agents that wait a slot. Raises as `enter`."""
+        """Put the waiting agents into empty slots. Raises as `enter`."""
         if len(self.waiting):
             self.enter(decision, self.waiting)
             self.waiting = np.zeros(0, np.int32)
 
     def plan(self, decision: Decision, indices: Indices) -> tuple[Indices, Indices]:
         """
-        Note the order of the next actions, of a decision whose rows are of the envs `indices`.
+        Note the order of the next actions, for a decision whose rows belong to the slots `indices`.
 
-        Returns the rows that decide and their envs, -1 for none: intp, [m] each.
+        Returns the rows that need an action and their slots, -1 for none: intp, [m] each.
         """
         deciding = (~decision.ended).nonzero()[0]
         acting = indices[deciding]
@@ -118,7 +118,9 @@ class Slots:
         return deciding, acting
 
     def chosen(self, values: Floats, decision: Decision) -> Floats:
-        """Return the actions of `acting`, float32, [m, num_actions]; idle ones without a slot."""
+        """
+        Return the actions for `acting`, float32, [m, num_actions]; agents without a slot stay idle.
+        """
         assert self.acting is not None
         chosen: Floats = values.take(self.acting, 0)
         waits = self.acting < 0

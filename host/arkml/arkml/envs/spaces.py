@@ -1,4 +1,6 @@
-"""The Gymnasium spaces of a behavior, and the conversion of its rows to values of these spaces."""
+"""
+The Gymnasium spaces of a behavior, and conversions between its rows and values of these spaces.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _FLOAT = np.dtype(np.float32)
 
 
 class PartsSpace(spaces.Dict):
-    """A Dict of the parts of an observation, whose order is kept when Gymnasium batches it."""
+    """
+    A Dict space of the parts of an observation, which keeps their order when Gymnasium batches it.
+    """
 
     def __init__(self, parts: Iterable[tuple[str, Space]], seed: Any = None) -> None:
         super().__init__(OrderedDict(parts), seed)  # which sorts the names of any other mapping
@@ -56,8 +60,8 @@ def observation_space(spec: Spec) -> Space:
     """
     Return a Box, or a Dict of Boxes if an observation has several parts.
 
-    Images are of uint8, all other parts of float32. Entities have as many rows as there may be at
-    most, behind a Box of the number that is there; rows of zeros stand for the others.
+    Images are of uint8, all other parts of float32. Entities are preceded by a Box with their
+    number, and have as many rows as there can be entities; rows of missing entities are zeros.
 
     The parts are in the order of the guest's row, so that a flattened observation equals the row.
     """
@@ -86,7 +90,7 @@ def action_space(spec: Spec) -> Space:
 
 def observations_of(spec: Spec, features: Floats) -> Any:
     """
-    Return features, float32, [n, num_features], as observations: [n, *shape], or by part.
+    Return features, float32, [n, num_features], as an array, [n, *shape], or a dict of parts.
 
     See `Spec.parts`.
     """
@@ -137,7 +141,7 @@ def final_observations(spec: Spec, features: Floats, ended: Marks) -> npt.NDArra
 
 def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
     """
-    Return the actions of `count` agents as rows.
+    Convert the actions of `count` agents from values of the space to rows.
 
     Args:
         spec: The meaning of the rows.
@@ -171,10 +175,10 @@ def taken(spec: Spec, action: Any, count: int | None, who: str) -> Floats:
 
 def allowed(spec: Spec, masks: Iterable[Marks]) -> dict[str, Any]:
     """
-    Return the info `action_mask` of an agent: int8, [choices], as `sample(mask)` takes it.
+    Return an agent's info `action_mask`, int8, [choices], in the form that `sample(mask)` takes.
 
-    `masks` are those of its row, for each branch bool, [choices]. Agents with branches have it in
-    every info, agents without branches never.
+    `masks` has for each branch which choices are masked, bool, [choices]. Infos of agents without
+    branches have no `action_mask`.
     """
     return _of_one(spec, tuple((~masked).astype(np.int8) for masked in masks))
 
@@ -188,13 +192,13 @@ def all_allowed(
     spec: Spec, rows: Iterable[tuple[tuple[Marks, ...], Any, Any]], count: int
 ) -> dict[str, Any]:
     """
-    Return the info `action_mask` of `count` places, for each branch int8, [count, choices].
+    Return the info `action_mask` of `count` sub-environments: per branch int8, [count, choices].
 
     Args:
         spec: The meaning of the rows.
-        rows: Masks of decisions, with some of their rows and the indices of their envs. Other
-            places have ones.
-        count: Number of places.
+        rows: Masks of decisions, each with row indices and the indices of their sub-environments.
+            All others get ones.
+        count: Number of sub-environments.
 
     Raises:
         UsageError: There are more than `MOST_MASKS` masks.
@@ -211,7 +215,9 @@ def all_allowed(
 
 
 def keep_allowed(action_mask: Any, before: Any, places: Marks) -> None:
-    """Let `places`, bool, [count], of an info `action_mask` be as in the one before."""
+    """
+    Copy the masks of `places`, bool, [count], from a previous info `action_mask` to a new one.
+    """
     one_branch = isinstance(action_mask, np.ndarray)
     pairs = [(action_mask, before)] if one_branch else zip(action_mask, before, strict=True)
     for allowance, kept in pairs:
@@ -232,7 +238,7 @@ def choices_allowed(action_mask: Any) -> Marks:
 
 
 def require_branches(spec: Spec, who: str) -> None:
-    """Raise UsageError if agents have no choices that could be masked."""
+    """Raise UsageError if agents have no discrete choices, which masks would apply to."""
     if not spec.actions.branches:
         raise UsageError(f"{who} has no masks: its agents have continuous actions only")
 

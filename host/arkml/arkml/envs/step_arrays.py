@@ -1,4 +1,4 @@
-"""Arrays of a caller for the outcomes of a vector environment."""
+"""Arrays of the caller into which a vector environment writes the outcome of a step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StepArrays(NamedTuple):
     """
     Arrays into which `step(actions, out=...)` of a vector environment writes.
 
-    They are contiguous, in C order, writable, and have no memory in common.
+    The arrays are contiguous, in C order and writable, and share no memory.
 
     Attributes:
         observations: float32, [num_envs, *shape], or a dict of such arrays if an observation has
@@ -32,7 +32,7 @@ class StepArrays(NamedTuple):
         rewards: float32, [num_envs].
         terminations: bool, [num_envs].
         truncations: bool, [num_envs].
-        present: bool, [num_envs], False for an empty place.
+        present: bool, [num_envs], False for a sub-environment without an agent.
 
     Example:
         out = StepArrays.empty(envs)
@@ -55,9 +55,9 @@ class StepArrays(NamedTuple):
 
     def require(self, spec: Spec, count: int) -> None:
         """
-        Raise UsageError if the arrays do not fit `count` places of agents with a spec.
+        Raise UsageError if the arrays do not fit `count` agents with this spec.
 
-        Arrays that have memory in common do not fit either.
+        Arrays that share memory do not fit either.
         """
         parts = spec.observations
         if len(parts) == 1:
@@ -85,7 +85,9 @@ class StepArrays(NamedTuple):
         return [(f"observations[{name!r}]", part) for name, part in self.observations.items()]
 
     def filled(self, outcome: Outcome) -> Outcome:
-        """Return an outcome whose arrays are these, with its values; `present` is in its info."""
+        """
+        Copy an outcome into these arrays, and return them as an outcome; the info has `present`.
+        """
         observations, rewards, terminated, truncated, info = outcome
         if isinstance(observations, dict):
             for name, part in observations.items():
@@ -108,7 +110,9 @@ class StepArrays(NamedTuple):
 
 
 class ArrayCheck:
-    """Checks the arrays of a caller for `count` places of agents with `spec`, in every step."""
+    """
+    Checks arrays of a caller for `count` agents with `spec`, quickly if they are the same again.
+    """
 
     def __init__(self, spec: Spec, count: int) -> None:
         self._spec = spec
@@ -117,7 +121,7 @@ class ArrayCheck:
         self._shapes: list[tuple[Any, tuple[int, ...], np.dtype[Any]]] = []  # of the known ones
 
     def require(self, out: object) -> None:
-        """Raise UsageError unless `out` is StepArrays that fit, see `StepArrays.require`."""
+        """Raise UsageError unless `out` is a `StepArrays` that fits; see `StepArrays.require`."""
         if out is self._known and out is not None:
             for array, shape, dtype in self._shapes:
                 if not (array.flags.carray and array.shape == shape and array.dtype is dtype):

@@ -1,4 +1,4 @@
-"""The decision of a step, and the contents of infos, as all interfaces show them."""
+"""The decision of a step, and the contents of infos, which all interfaces have in common."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from arkml.errors import UsageError
 
 def only_decision(step: Step, interface: str, behavior: Behavior | None = None) -> Decision:
     """
-    Return the decision of a step of one behavior, which is `behavior` if given.
+    Return the one decision of a step, which must be of `behavior` if that is given.
 
-    Raises UsageError for several behaviors, or another one.
+    Raises UsageError if the step has several behaviors, or another one.
     """
     names = {decision.behavior.name for decision in step.decisions}
     if len(names) != 1:
@@ -32,7 +32,7 @@ def only_decision(step: Step, interface: str, behavior: Behavior | None = None) 
 
 
 def guest_info(env: GuestEnv, step: Step | None) -> dict[str, Any]:
-    """Return the info of a guest: its demonstrations, and the reason if its `step` is the last."""
+    """Return the info about a guest: its demonstrations, and why it ended if `step` is its last."""
     info: dict[str, Any] = {}
     if demonstrations := env.take_demonstrations():
         info["demonstrations"] = demonstrations
@@ -46,12 +46,12 @@ def guest_info(env: GuestEnv, step: Step | None) -> dict[str, Any]:
 
 
 def metadata_of(rows: Decision | InPlace, row: int) -> dict[str, float]:
-    """Return the metadata of one row by name."""
+    """Return the metadata of one row as a dict of values by name."""
     return metadata_by_row(rows).get(row, {})
 
 
 def metadata_by_row(rows: Decision | InPlace) -> dict[int, dict[str, float]]:
-    """Return the metadata of the rows that have any, by row and name."""
+    """Return the metadata of all rows that have some, as a dict of values by name for each row."""
     by_row: dict[int, dict[str, float]] = {}
     if log := rows.metadata:
         having = positions_in(rows.submit_rows, log.rows).tolist()

@@ -38,12 +38,13 @@ def vector_env(
     **options: Unpack[VectorEnvOptions],
 ) -> GuestVectorEnv | GuestFleetVectorEnv:
     """
-    Return a vector environment with a place for each agent of one guest, or for each guest.
+    Return a vector environment of the agents of one guest, or of many guests with one agent each.
 
     Args:
         module: The path or the bytes of a guest.
         per: "agent" makes a `GuestVectorEnv`, "guest" a `GuestFleetVectorEnv`. None is "agent", but
-            refuses more places than the guest has agents, or declares `slots`.
+            then `num_envs` may not exceed the number of the guest's agents, or its declared
+            `slots`.
         options: Options of these environments, and of `GuestEnv`.
 
     Raises:

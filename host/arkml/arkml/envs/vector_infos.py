@@ -1,4 +1,4 @@
-"""Metadata of rows, and infos of a guest, in the form of the infos of a vector environment."""
+"""Metadata of agents, and infos about guests, in the form of infos of a vector environment."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _RESERVED = frozenset((*_OWN, *(f"_{name}" for name in _OWN)))
 
 class VectorInfos:
     """
-    The metadata of the agents of `count` places, step by step.
+    Writes the metadata of agents into the infos of a vector environment of `count` places.
 
     Each name gets an array, float64, [count], and its mask under "_" and the name, bool, [count];
-    NaN and False where a place has no such metadata. Once a name is known it is in every info;
+    with NaN and False for a place without such metadata. Once a name is known it is in every info;
     a guest may have as many names as a run keeps, and more are left out.
 
-    With `same`, the place of an episode that ended shows the next one, and metadata of the ended
-    one is added to `final_info`.
+    With `same` (SAME_STEP autoreset), a place whose episode ended shows the next episode, and
+    metadata of the ended one is added to `final_info`.
     """
 
     def __init__(self, count: int, *, same: bool) -> None:
@@ -55,14 +55,14 @@ class VectorInfos:
         is_rewarded: bool = True,
     ) -> None:
         """
-        Add the metadata of a decision, and the rewards of its first rows.
+        Add the metadata of a decision, and the rewards of rows that start an episode, to an info.
 
         Args:
             info: The info of the step.
             decision: The decision.
-            indices: intp, [n], the env of each row of it, or -1 for one that is not shown.
+            indices: intp, [n], the place of each row, or -1 for a row that is not shown.
             are_shown: True if each row is shown.
-            is_rewarded: False if no first row has a reward.
+            is_rewarded: False if no row that starts an episode has a reward.
 
         """
         if decision.metadata:
@@ -92,17 +92,19 @@ class VectorInfos:
         self._add_log(info, self._names, log, shown)
 
     def add_log(self, info: dict[str, Any], log: MetadataLog) -> None:
-        """Add the metadata of a submit whose row k is of env k."""
+        """Add the metadata of a submit whose row k belongs to place k."""
         self._add_log(info, self._names, log, log.rows, are_shown=True)
 
     def add_rewards(self, info: dict[str, Any], indices: Indices, rewards: Floats) -> None:
-        """Add rewards of first rows, float32, [n], of envs, intp, [n], -1 for none."""
+        """
+        Add rewards, float32, [n], of rows that start episodes in places, intp, [n], -1 for none.
+        """
         known = (indices >= 0).nonzero()[0]
         if len(known):
             self._put(info, self._names, _REWARD, indices[known], rewards[known])
 
     def of_guest(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return infos of the guest of all places as arrays, [count], with masks that are True."""
+        """Return infos about the one guest of all places as arrays, [count], with masks of True."""
         found: dict[str, Any] = {}
         for name, value in info.items():
             is_number = isinstance(value, bool | int)
@@ -112,7 +114,7 @@ class VectorInfos:
         return found
 
     def complete(self, info: dict[str, Any]) -> None:
-        """Add the names that are known and not in the info."""
+        """Add to an info all known names that it lacks."""
         for found, names in ((info, self._names), (info.get("final_info"), self._final_names)):
             if found is not None:
                 for name in names:

@@ -1,4 +1,4 @@
-"""The part that vector environments of guests have in common: options, spaces and places."""
+"""The base class of vector environments of guests: options, spaces, pictures and masks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OF_PLACES = ("render", "action_masks")  # methods with a result for each place
 
 class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
     """
-    A vector environment whose places are the agents of guests.
+    A vector environment in which each sub-environment (a place) has one agent of a guest.
 
     The places are not environments of their own: attributes and methods belong to the vector
     environment or to its `guest_env`, and all places share them. Pictures and masks have a part for
@@ -93,10 +93,10 @@ class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
 
     def action_masks(self) -> Marks:
         """
-        Return the choices that agents may take now, bool, [num_envs, choices of all branches].
+        Return which choices agents may take now, bool, [num_envs, choices of all branches].
 
-        Empty places may take all. Raises UsageError for agents without branches, and before the
-        first reset.
+        Places without an agent have True. Raises UsageError for agents without branches, and before
+        the first reset.
         """
         require_branches(self._spec, "this environment")
         if self._allowed_now is None:
@@ -105,7 +105,7 @@ class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
 
     @property
     def guest_env(self) -> GuestEnv:
-        """The environment that is stepped."""
+        """The underlying environment of a guest."""
         raise NotImplementedError
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -129,7 +129,7 @@ class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
         """
         Set an attribute that all places share, to a value or to a list of equal ones.
 
-        Raises AttributeError if there is none of that name, and UsageError for different values.
+        Raises AttributeError for an unknown name, and UsageError for different values.
         """
         if isinstance(values, list | tuple):
             if len(values) != self.num_envs or any(value != values[0] for value in values):
@@ -144,8 +144,9 @@ class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
         """
         Return a picture of each place, uint8, [256, 256, 3], or None without a render_mode.
 
-        It shows the agent in its plane or, if the spec declares no positions, its images and grids
-        or, without any, bars of its features and of its last action. An empty place is blank.
+        A picture shows the agent's position in a plane, if the spec declares positions; else its
+        images and grids, if there are any; else bars of its features and of its last action. An
+        empty place is blank.
         """
         if self.render_mode is None:
             return None
