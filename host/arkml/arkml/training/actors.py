@@ -1,4 +1,4 @@
-"""The rollout workers of one training: their starts, their progress, their replacement."""
+"""The rollout workers of a training: how they are started, watched and replaced."""
 
 from __future__ import annotations
 
@@ -119,13 +119,14 @@ class RolloutWorkers(Closing):
     """
     The rollout workers of a training; worker 0 is the host of the training itself.
 
-    `subject` is the guest or the fleet of that host. The others start with `begin`, once there is a
-    run, and are watched by a thread of this object. A worker that dies, for example killed by the
-    system, is reported to `warn` and replaced; a worker that refuses its job is only reported.
-    `close` ends all workers, and closes the `placement`.
+    `subject` is the guest or the fleet of that host. The other workers are started by `begin`, once
+    there is a run, and are watched by a thread of this object. A worker that dies, for example
+    killed by the system, is reported to `warn` and replaced; a worker that refuses its job is only
+    reported. `close` ends all workers, and closes the `placement`.
 
-    A rebuilt module is sent to all, and what came of it is told once, when all have answered. If a
-    worker refuses it, `take_refusal` returns the reason, and the module before is to be sent.
+    A rebuilt module is sent to all workers, and the outcome is logged once all have answered. If a
+    worker refuses it, `take_refusal` returns the reason, and the caller must send the previous
+    module.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class RolloutWorkers(Closing):
         self._thread: threading.Thread | None = None
 
     def begin(self, client: HiveClient, run: RunInfo) -> None:
-        """Start the workers of a run. Does nothing once they are ending."""
+        """Start the workers of a run, unless they are being ended already."""
         with self._lock:
             if self._is_ending.is_set() or self._thread is not None:
                 return
@@ -162,7 +163,9 @@ class RolloutWorkers(Closing):
             self._thread.start()
 
     def use_module(self, module: bytes, *, is_told: bool = True) -> None:
-        """Let all workers, and those that replace them, go on with a module between two frames."""
+        """
+        Let all workers, and their replacements, continue with another module between two frames.
+        """
         digest = hashlib.sha256(module).hexdigest()
         with self._lock:
             if digest == self._hash:
@@ -174,13 +177,13 @@ class RolloutWorkers(Closing):
                 post.send(module)
 
     def take_refusal(self) -> str:
-        """Return why a worker goes on without the module that was sent last, once; else ""."""
+        """Return once why a worker refused the module that was sent last; else ""."""
         with self._lock:
             refusal, self._refusal = self._refusal, ""
         return refusal
 
     def progress(self, frames: int) -> tuple[WorkerProgress, ...]:
-        """Return the states of the workers, by number; `frames` is the count of worker 0."""
+        """Return the states of the workers by number; `frames` is the frame count of worker 0."""
         own = self._own
         own.update()
         first = WorkerProgress(0, 0, True, frames, own.rows, own.rows_per_second, own.version)
@@ -188,14 +191,14 @@ class RolloutWorkers(Closing):
             return first, *(post.progress() for post in self._posts)
 
     def result(self, frames: int, seconds: float) -> tuple[WorkerProgress, ...]:
-        """Return the states after a training of `seconds`, with the mean rates."""
+        """Return the states after a training of `seconds`, with mean rates of rows."""
         return tuple(
             replace(one, rows_per_second=one.rows / max(seconds, 1e-3))
             for one in self.progress(frames)
         )
 
     def stop(self) -> None:
-        """Ask all workers to deliver their rows and to end. Does not wait."""
+        """Ask all workers to deliver their rows and to end, without waiting for it."""
         self._is_ending.set()
         with self._lock:
             for post in self._posts:
@@ -316,7 +319,7 @@ class RolloutWorkers(Closing):
 
 
 def placement_of(options: TrainingOptions) -> Placement:
-    """Return the place of the workers beside the first. Raises Unavailable and UsageError."""
+    """Return where the workers other than the first run. Raises Unavailable and UsageError."""
     others = (options.actors or 1) - 1
     if not others:
         return LocalPlacement()

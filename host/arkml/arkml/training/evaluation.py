@@ -45,10 +45,10 @@ def evaluate(
     Play episodes of a guest with a policy, and return their returns and lengths.
 
     The policy answers in place of the run that the guest starts: there is no hive and no learner,
-    and agents take its actions as they are, without a clip.
-    The episodes are shared out evenly among the agents before they begin, for example 25 to each of
-    4 agents, and the guest is stepped as fast as possible until all of them have ended: the first
-    to end would be the short ones. May be called from any thread, and from several at a time.
+    and agents take its actions as they are, without clipping. The episodes are shared out evenly
+    among the agents before they begin, for example 25 to each of 4 agents, and the guest is stepped
+    as fast as possible until all of them have ended: counting simply the first ones to end would
+    favor short episodes. May be called from any thread, and from several at a time.
 
     Args:
         module: The path or the bytes of a guest that starts trainings.
@@ -59,18 +59,19 @@ def evaluate(
             policy does not fit the others.
         episodes: Number of episodes.
         frames: Most frames to step, by default 500 for each episode and at least 20,000. At the
-            limit, each agent counts as many episodes as every agent has ended, and `shortfall` says
-            so.
-        max_episode_steps: Steps after which an episode is cut off, as in `train`. Episodes of the
-            same guest that began later do not count, since only short ones among them would end.
+            limit, the same number of episodes counts for each agent, namely what all agents have
+            completed, and `shortfall` says so.
+        max_episode_steps: Steps after which an episode is cut off, as in `train`. Other episodes of
+            a guest that is cut off do not count if they began later, since only short ones among
+            them would have ended.
         deterministic: True leaves out the noise of the policy.
         seed: Seed of the noise, any whole number.
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
         imports: Functions of the game that the guest imports, as in `Host`.
-        wasi: True grants the guest clocks and random numbers through WASI, and no files; what it
-            prints is dropped.
-        trace: Records what enters the guest, as in `Host`.
+        wasi: True grants the guest clocks and random numbers through WASI, and no files; its output
+            is dropped.
+        trace: Records the inputs of the guest, as in `Host`.
 
     Returns:
         The returns, lengths and successes of the episodes, in the order in which they ended.

@@ -1,4 +1,4 @@
-"""The traces of evaluations that a training keeps in its directory."""
+"""Traces (recordings) of evaluations, which a training keeps in its directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAME = re.compile(r"version-(\d{1,18})_return(-?\d{1,300}(?:\.\d{1,9})?)\.trace
 
 
 class KeptTrace(NamedTuple):
-    """The trace of a rated version, as the name of its file says."""
+    """The trace of an evaluated policy version, as given by its file name."""
 
     version: int
     mean_return: float
@@ -35,10 +35,10 @@ class KeptTrace(NamedTuple):
 
 class EvaluationTraces:
     """
-    Keeps the trace of the first of `every` evaluations, named by its version and its mean return.
+    Keeps the trace of one in `every` evaluations, named by its policy version and mean return.
 
-    There are `MOST_FILES` files of `MOST_BYTES` at most: the oldest go, but the best, the worst and
-    the latest stay. An earlier training in the directory counts, too.
+    At most `MOST_FILES` files with `MOST_BYTES` are kept: the oldest are deleted, except the best,
+    the worst and the latest. Files of an earlier training in the directory count, too.
     """
 
     def __init__(self, directory: Path, every: int) -> None:
@@ -48,19 +48,19 @@ class EvaluationTraces:
         self._count = 0
 
     def make_folder(self) -> None:
-        """Make the folder. Raises UsageError."""
+        """Make the folder of the traces. Raises UsageError."""
         make_directory("directory", self.folder)
 
     def begin(self) -> Path | None:
-        """Return the file for the next evaluation, None if that is not recorded."""
+        """Return the file for the next evaluation's trace, None if it is not recorded."""
         self._count += 1
         return None if (self._count - 1) % self._every else self.folder / _PLAYING
 
     def keep(self, playing: Path, version: int, returns: Sequence[float]) -> None:
         """
-        Name the file of an evaluation that has ended, and remove what is too much.
+        Rename the file of an evaluation that has ended, and delete surplus files.
 
-        Without returns, as of a guest that failed, it is named by its version alone. Raises
+        Without returns, for example after the guest failed, the name has the version alone. Raises
         OSError.
         """
         rated = f"_return{sum(returns) / len(returns):.4f}" if returns else "_unrated"
@@ -68,7 +68,7 @@ class EvaluationTraces:
         self._drop_oldest()
 
     def kept(self) -> list[KeptTrace]:
-        """Return the traces of rated versions, the oldest first."""
+        """Return the traces of evaluated versions, the oldest first."""
         found = [(_NAME.fullmatch(path.name), path) for path in self._files()]
         return [KeptTrace(int(name[1]), float(name[2]), path) for name, path in found if name]
 

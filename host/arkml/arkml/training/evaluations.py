@@ -40,7 +40,7 @@ _LENGTHS = struct.Struct("<QQ")
 
 
 class EvaluatorMessage(NamedTuple):
-    """A message to the process: JSON values, and bytes, a module or an ONNX file."""
+    """A message to the evaluating process: JSON values, and bytes of a module or an ONNX file."""
 
     values: Mapping[str, Any]
     data: bytes
@@ -48,13 +48,13 @@ class EvaluatorMessage(NamedTuple):
 
 class EvaluationTask(NamedTuple):
     """
-    The first message: the guest that plays, and for how long.
+    The first message to the evaluating process: the guest that plays, and for how long.
 
     `arguments` are for a cmdlet, None for the entry point that the exports suggest. With
     `budgets_every_call` the time limit holds for all kinds of calls. An evaluation of `episodes`
-    ends when the chosen ones have ended, or after `frames`, such as 5,000; one of more episodes
-    after as many more. An episode is cut off after `max_episode_steps`.
-    `imports` is the place of functions of a game. Evaluations may be recorded if `is_traced`.
+    ends when these have ended, or after `frames`, such as 5,000; with more episodes the limit of
+    frames grows in proportion. An episode is cut off after `max_episode_steps`. `imports` names the
+    functions of a game, such as "mygame:functions". Evaluations may be recorded if `is_traced`.
     `wasi` grants the guest WASI without files.
     """
 
@@ -70,21 +70,21 @@ class EvaluationTask(NamedTuple):
     wasi: bool = False
 
     def message(self, module: bytes) -> EvaluatorMessage:
-        """Return the message with which the process begins."""
+        """Return the first message to the process, with the bytes of the module."""
         return EvaluatorMessage(self._asdict() | {"limits": asdict(self.limits)}, module)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> EvaluationTask:
-        """Return the task in the values of a message."""
+        """Return the task that the values of a message describe."""
         return cls(**{**values, "limits": Limits(**values["limits"])})
 
     def frames_for(self, episodes: int) -> int:
-        """Return the frames after which an evaluation of any number of episodes ends."""
+        """Return the frames after which an evaluation of this number of episodes is ended."""
         return -(-self.frames * max(episodes, self.episodes) // self.episodes)
 
 
 class EpisodePlayer:
-    """A guest that plays episodes with one policy version after the other, in this process."""
+    """A guest that plays episodes with one policy version after another, in this process."""
 
     def __init__(self, host: Host, task: EvaluationTask, module: bytes) -> None:
         """Compile the module and make the guest. Raises ModuleError."""
@@ -109,11 +109,11 @@ class EpisodePlayer:
         trace: str | None = None,
     ) -> dict[str, Any]:
         """
-        Play the agents of a behavior with a version, and record it in the file `trace`.
+        Play episodes of a behavior's agents with a policy version, recorded in the file `trace`.
 
-        Returns its episodes as JSON values. If it was recorded, they have the document of its
-        "replay" for the page of the run, packed and in base64, or "unshown", why it has none.
-        Raises ArkmlError.
+        Returns the episodes as JSON values. If they were recorded, "replay" is a document for the
+        page of the run, packed and in base64, or "unshown" says why there is none. Raises
+        ArkmlError.
         """
         if trace is None or self._traces is None:
             return self._play(behavior, version, episodes, policy)
@@ -152,11 +152,11 @@ def make_evaluating(
     show: Show | None = None,
 ) -> tuple[TaskRunner, PolicyEvaluation]:
     """
-    Make a guest with a gateway of its own, and run none of its instructions yet.
+    Make a guest for evaluations, in which a policy answers as its run; run no instruction yet.
 
-    The policy plays the agents of `behavior`, by default of the guest's first run.
-    Episodes are cut off after `max_episode_steps`; the guests after them take seeds drawn from
-    `seed`. `show` gets each batch that the policy has answered. Raises UsageError.
+    The policy plays the agents of `behavior`, by default of the guest's first run. Episodes are cut
+    off after `max_episode_steps`; the new guests that follow get seeds drawn from `seed`. `show`
+    gets each batch that the policy has answered. Raises UsageError.
     """
     limit = None
     if max_episode_steps is not None:
@@ -180,14 +180,14 @@ def make_evaluating(
 
 
 def write_message(file: IO[bytes], message: EvaluatorMessage) -> None:
-    """Write a message to the process. Raises OSError."""
+    """Write a message for the evaluating process to a file. Raises OSError."""
     values = json.dumps(message.values).encode()
     file.write(_LENGTHS.pack(len(values), len(message.data)) + values + message.data)
     file.flush()
 
 
 def read_message(file: IO[bytes]) -> EvaluatorMessage:
-    """Read a message. Raises EOFError at the end of the file."""
+    """Read a message for the evaluating process. Raises EOFError at the end of the file."""
     values, data = _LENGTHS.unpack(_exactly(file, _LENGTHS.size))
     return EvaluatorMessage(json.loads(_exactly(file, values)), _exactly(file, data))
 
@@ -196,7 +196,7 @@ def main() -> int:
     """
     Answer each message with a line of JSON on stdout: episodes, or an `error` and its `type`.
 
-    The process ends with its standard input.
+    The process ends at the end of its standard input.
     """
     os.nice(_NICE)  # frames of the training go first (decision 9)
     answers = os.fdopen(os.dup(1), "w")

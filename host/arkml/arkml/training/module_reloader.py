@@ -1,4 +1,4 @@
-"""A guest or a fleet that is stepped, and goes on with another module between two steps."""
+"""A guest or a fleet that is stepped, and may switch to a rebuilt module between two steps."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _GOES_BACK = "a guest failed right after the reload"
 
 class ModuleChange(NamedTuple):
     """
-    A module that has taken the place of another one.
+    A change from one module to another.
 
     Attributes:
-        before: The module before.
+        before: The previous module.
         after: The module that runs from now on.
-        way: How the state came along; None if a reload was undone because the guest failed.
-        reason: Why the guest has gone back to `after`, a module that it had before; else empty.
+        way: How the state was carried over; None if a reload was undone because the guest failed.
+        reason: Why the guest returned to `after`, a module that it had before; else empty.
 
     """
 
@@ -43,15 +43,16 @@ class ModuleChange(NamedTuple):
 
 class ModuleReloader:
     """
-    Steps a runner, and reloads a module that is there before a step.
+    Steps a guest or a fleet, and before a step reloads a module that was offered.
 
-    What happens is told in a sentence: how the state came along, or why the module before goes on.
+    The outcome is reported in a sentence: how the state was carried over, or why the previous
+    module stays.
 
     Args:
         runner: The guest or the fleet.
         say: Gets the sentences.
-        taken: Gets each change, also the one back if a reload is undone.
-        settled: Gets a module that has lived through its first calls.
+        taken: Gets each change, also the change back if a reload is undone.
+        settled: Gets a module whose first calls have succeeded.
         refused: Gets a module that could not be reloaded, and the reason.
 
     """
@@ -93,7 +94,7 @@ class ModuleReloader:
             self._follow(reason)
 
     def go_back(self, reason: str) -> None:
-        """Let the module before the last reload go on, because of a reason that is told."""
+        """Return to the module before the last reload, and report the reason."""
         latest = self._latest
         if latest is None:
             self._say(reason)
@@ -145,7 +146,7 @@ class ModuleReloader:
 
 
 def trace_note(subject: Guest | Fleet) -> str:
-    """Return a part of a sentence with the file of a trace that goes on, empty without one."""
+    """Return a part of a sentence that names the file in which recording continues, or ""."""
     files = [file for guest in guests_of(subject) if (file := trace_file_of(guest)) is not None]
     if not files:
         return ""

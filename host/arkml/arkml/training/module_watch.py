@@ -1,4 +1,4 @@
-"""A module that is reloaded while it runs, whenever its file has changed."""
+"""Watching the file of a module, which is reloaded while it runs whenever the file has changed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from arkml.training.task_runner import TaskRunner
 
 class ModuleWatch(ModuleReloader):
     """
-    Compiles a module on a thread after each change of its file, and reloads it between two steps.
+    Compiles a module after each change of its file, on a thread, and reloads it between two steps.
 
     Args:
         path: The file of the module.
         host: The host of the runner.
         runner: The guest or the fleet.
         say: Gets the sentences of `ModuleReloader`, from any thread.
-        vet: Looks at a module before it is reloaded, and raises ArkmlError to refuse it. Called on
-            the thread.
+        vet: Checks a module before it is reloaded, on the thread, and raises ArkmlError to refuse
+            it.
         taken: As for `ModuleReloader`.
         settled: As for `ModuleReloader`.
 

@@ -42,7 +42,7 @@ _ENDING = 2.0
 
 
 class EvaluationFailed(GuestError):
-    """The guest failed while it played an evaluation."""
+    """Raised when the guest failed while it played an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +58,22 @@ class _Wanted:
 
 class PeriodicEvaluation(Closing):
     """
-    Rates versions of a run in a process of its own, so that frames do not wait for it.
+    Evaluates policy versions of a run in a separate process, so that training frames do not wait.
 
     The process starts with the first evaluation. While one version is rated, the newest one waits.
-    A version plays on, by a `RatingRule`, if it seems to be better than all before it, including
-    `earlier()`, or to be at the `goal`. That is also the return of a successful episode, if the
-    guest does not say so itself. `traces` keeps the traces of evaluations, but not of the episodes
-    that a version plays on.
+    By a `RatingRule` a version plays more episodes if it seems to be better than all earlier
+    versions, including `earlier()`, or to have reached the `goal`. The goal is also the return from
+    which an episode is a success, if the guest does not report success itself. `traces` keeps
+    traces of evaluations, without these additional episodes.
 
     Attributes:
-        on_evaluation: Gets each evaluation, on a thread of this object.
-        on_lost: Gets evaluations that the hive did not take.
-        on_failure: Gets the error of an evaluation that failed or has no episode, and a new process
-            plays the next one. None has the first failure raised.
-        on_rated: Is told of each evaluation that has ended otherwise.
-        warn: Gets a sentence, once, if episodes are missing, or a replay for the page of the run.
+        on_evaluation: Called with each evaluation, on a thread of this object.
+        on_lost: Called with evaluations that the hive did not take.
+        on_failure: Called with the error of an evaluation that failed or has no episode; a new
+            process plays the next one. With None the first failure is raised.
+        on_rated: Called after each evaluation that did not fail.
+        warn: Called once with a sentence if episodes are missing, or a replay for the page of the
+            run.
         reports: Reports that the hive has not answered yet.
         behavior: Name by which the guest starts the run; the agents of other runs get zeros.
 
@@ -114,8 +115,9 @@ class PeriodicEvaluation(Closing):
         """
         Rate a version of a run, an ONNX file, as soon as the previous one is rated.
 
-        Does nothing if that version waits already. The hive is asked to keep the waiting version,
-        with one request at a time. Raises EvaluationFailed if an earlier evaluation has failed.
+        Does nothing if that version is waiting already. The hive is asked to keep the waiting
+        version, with one request at a time. Raises EvaluationFailed if an earlier evaluation has
+        failed.
         """
         with self._changed:
             self._raise_failure()
@@ -138,7 +140,7 @@ class PeriodicEvaluation(Closing):
             self._module, self._is_stale = module, True
 
     def wait(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Wait until everything is rated, or `is_over` says True. Raises EvaluationFailed."""
+        """Wait until all versions are rated, or `is_over` returns True. Raises EvaluationFailed."""
         with self._changed:
             while (self._wanted is not None or self._playing is not None) and self._failure is None:
                 if is_over():
@@ -148,7 +150,7 @@ class PeriodicEvaluation(Closing):
 
     def close(self) -> None:
         """
-        End the process, and the evaluation that it plays. Safe to call twice.
+        End the process, with an evaluation that it is playing. Safe to call twice.
 
         From then on no evaluation is reported, and `reports` is complete.
         """
@@ -376,5 +378,5 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 def frames_of(episodes: int) -> int:
-    """Return the frames after which an evaluation ends in any case: 50,000 for 100 episodes."""
+    """Return the frames after which an evaluation is ended in any case: 50,000 for 100 episodes."""
     return max(FRAMES, _FRAMES_EACH * episodes)

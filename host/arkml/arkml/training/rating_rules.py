@@ -1,4 +1,6 @@
-"""The rules of evaluations: how many episodes rate a version, and when the next one is rated."""
+"""
+Rules of evaluations: how many episodes a policy version plays, and when the next is evaluated.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,9 @@ _PAUSE_GOAL = _Pause(1.0, 0.25)  # half of one
 
 class RatingRule(NamedTuple):
     """
-    The episodes that rate a version, such as 10, and the mean return that ends the training.
+    The number of episodes that rate a version, such as 10, and the mean return to be reached.
 
-    `goal` is None if no mean return ends it.
+    `goal` is None if no mean return ends the training.
     """
 
     episodes: int
@@ -44,10 +46,11 @@ class RatingRule(NamedTuple):
 
     def lacking(self, returns: Sequence[float], best: float | None) -> int:
         """
-        Return how many more episodes a version plays after those with `returns`.
+        Return how many more episodes a version must play, given the `returns` of past ones.
 
-        One that seems to be better than the `best` plays twice as many, since the highest of
-        several means is biased upwards; one that seems to be at the goal plays a hundred.
+        A version that seems to be better than the `best` mean return plays twice as many episodes,
+        since the highest of several means is biased upwards. A version that seems to have reached
+        the goal plays a hundred.
         """
         mean, wanted = float(np.mean(returns)) if returns else -np.inf, 0
         if best is not None and mean > best:
@@ -57,7 +60,7 @@ class RatingRule(NamedTuple):
         return max(0, wanted - len(returns))
 
     def is_reached(self, returns: Sequence[float]) -> bool:
-        """Return whether a version that has played all its episodes is at the goal."""
+        """Return whether a version that has played all its episodes has reached the goal."""
         if self.goal is None or len(returns) < LEAST_EPISODES:
             return False
         return float(np.mean(returns)) >= self.goal
@@ -65,18 +68,18 @@ class RatingRule(NamedTuple):
 
 class RatingPace:
     """
-    When the newest version is rated, if the user gives no number of frames.
+    The schedule of evaluations ("ratings") where the user gives no number of frames.
 
-    A rating is followed by a pause of four times its length, and of its length only if a return
-    ends the training (`has_goal`), which waits for the ratings then; and of a hundredth of the time
-    of learning, so that long trainings have hundreds of ratings and not ten thousands. The first
-    rating is of a version after the first one that there was, which has learned nothing: at once
-    with a goal, else five seconds later. Nothing is rated any more (`is_over`) after a failure
-    before the first rating, after three in a row, or after `give_up`.
+    The pause after a rating is four times as long as the rating, or only as long if the training
+    waits for a mean return (`has_goal`). It is at least a hundredth of the training's time so far,
+    so that long trainings have hundreds of ratings and not tens of thousands. The very first
+    version is not rated, since it has learned nothing; the first rating begins at once after it
+    with a goal, else five seconds later. Ratings stop (`is_over`) after a failure before the first
+    rating, after three failures in a row, or after `give_up`.
 
     Attributes:
-        is_over: True once nothing is rated any more.
-        version: The version that was rated last, or is rated now; None before the first.
+        is_over: True once ratings have stopped.
+        version: The version rated last, or being rated now; None before the first.
 
     """
 
@@ -96,13 +99,13 @@ class RatingPace:
 
     @property
     def is_pausing(self) -> bool:
-        """True while no version is due, whichever it is."""
+        """True while no version may be rated yet."""
         if self.is_over or self._is_rating:
             return True
         return self._due_at is not None and self._clock() < self._due_at
 
     def is_due(self, version: int) -> bool:
-        """Return whether to rate the newest version now."""
+        """Return whether to rate this version, the newest one, now."""
         if self._unlearned is None:
             self._unlearned = version
         if self.is_over or self._is_rating or version in (self._unlearned, self.version):
@@ -113,11 +116,11 @@ class RatingPace:
         return self._clock() >= self._due_at
 
     def begin(self, version: int) -> None:
-        """Note that a version is rated from now on."""
+        """Note that the rating of a version begins."""
         self.version, self._began, self._is_rating = version, self._clock(), True
 
     def end(self, *, is_rated: bool) -> None:
-        """Note the end of the rating, which has failed unless the version `is_rated`."""
+        """Note that the rating has ended, and whether it succeeded (`is_rated`)."""
         now = self._clock()
         self._failures = 0 if is_rated else self._failures + 1
         self._has_rated = self._has_rated or is_rated
@@ -132,5 +135,5 @@ class RatingPace:
         self._is_rating = False
 
     def give_up(self) -> None:
-        """Rate nothing any more."""
+        """Stop all further ratings."""
         self.is_over = True

@@ -41,11 +41,11 @@ _FIXED = ("features", "actions", "branches", "max_episode_steps", "other")
 
 def main(program: Program) -> int:
     """
-    Do a `WorkerJob`; return the exit status.
+    Do the `WorkerJob` that the program gets, and return the exit status.
 
-    The status is 0 at the end of the run or of the worker's time, or if the worker was asked to end
-    by the end of its input. REFUSED is for a job that cannot be done, for example with another
-    module, and 1 for any other failure. The last event has the reason of the end.
+    The status is 0 after the end of the run or of the worker's time, or if the worker was asked to
+    end by closing its input. It is REFUSED for a job that cannot be done, for example with another
+    module, and 1 for any other failure. The last event says why the worker ended.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(name)s: %(message)s")
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,6 @@
-"""The evaluations of one training: which versions are rated, when, and what follows."""
+"""
+The evaluations of one training: which policy versions are rated and when, and the consequences.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ _INSTEAD = "no further evaluations are played, and episodes of training decide"
 
 class TrainingEvaluations(Closing):
     """
-    Rates the policies of a training by episodes without noise, as `eval_every` has it.
+    Rates the policies of a training by episodes without noise, by the option `eval_every`.
 
     With a number of frames, evaluations are part of the training: it fails if one fails. With
-    "auto" it goes on: evaluations that are not possible, or fail, are told to `warn` in a sentence,
-    and then episodes of training decide, as they do with None.
+    "auto" the training continues: if evaluations are not possible, or fail, `warn` gets a sentence,
+    and then training episodes decide, as they do with None.
 
     Attributes:
-        is_reached: True once a version has played that is at the goal.
+        is_reached: True once a version has reached the goal.
 
     """
 
@@ -84,7 +86,7 @@ class TrainingEvaluations(Closing):
 
     @property
     def decides(self) -> bool:
-        """Whether a goal is reached by evaluations, and not by episodes of training."""
+        """Whether evaluations, and not training episodes, decide that a goal is reached."""
         if self._pace is not None:
             return not self._pace.is_over
         return self._options.eval_every is not None
@@ -96,7 +98,7 @@ class TrainingEvaluations(Closing):
 
     def begin(self, monitor: RunMonitor, is_over: Callable[[], bool]) -> None:
         """
-        Report to a monitor from now on; `is_over` says whether the training is to end.
+        Begin to report to a monitor; `is_over` returns whether the training is to end.
 
         Raises UsageError if the folder of traces cannot be made.
         """
@@ -124,7 +126,9 @@ class TrainingEvaluations(Closing):
         self._played.use_module(module)
 
     def after_frame(self, frames: int) -> None:
-        """Rate the newest version if that is due; in lockstep wait until it is rated."""
+        """
+        Rate the newest version if that is due; with the setting `sync`, wait until it is rated.
+        """
         pace, every = self._pace, self._options.eval_every
         if pace is None:
             if isinstance(every, int) and not frames % every:
@@ -140,7 +144,7 @@ class TrainingEvaluations(Closing):
         """
         Wait at the end of a training until its last version is rated.
 
-        With "auto" the wait is short, after a training of so many `seconds`. Raises
+        With "auto" the wait is short, given the training's length of `seconds`. Raises
         EvaluationFailed.
         """
         monitor, pace = self._monitor, self._pace
@@ -155,7 +159,7 @@ class TrainingEvaluations(Closing):
         self._played.wait(lambda: monitor.is_stopped or time.monotonic() >= until)
 
     def close(self) -> None:
-        """End the evaluation that is played, which then is in no result. Safe to call twice."""
+        """Abort the evaluation in progress, which then is in no result. Safe to call twice."""
         self._played.close()
 
     def _rate_newest(self) -> None:

@@ -1,4 +1,6 @@
-"""The module of a rollout worker: its bytes, checked by their hash, and compiled within limits."""
+"""
+The wasm module of a rollout worker: its bytes, checked by their hash and compiled within limits.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ COMPILE_BYTES = 4 * GIB
 
 def module_bytes(job: WorkerJob, client: HiveClient) -> bytes:
     """
-    Return the bytes of the module of a job, downloaded from the hive unless the job has them.
+    Return the bytes of the module that a job names, downloaded from the hive if necessary.
 
     Raises HiveUnreachable, and ModuleRejected for bytes with another hash, or if the hive refuses
     the download.
@@ -50,10 +52,10 @@ def module_bytes(job: WorkerJob, client: HiveClient) -> bytes:
 
 def compile_for(job: WorkerJob, host: Host, data: bytes) -> CompiledModule:
     """
-    Compile the module of a job. Raises ModuleError.
+    Compile the module that a job names. Raises ModuleError.
 
-    A downloaded module is compiled within limits on this process, which a signal may end if it
-    exceeds them: SIGXCPU for the time, SIGABRT for the memory.
+    A downloaded module is compiled under limits. If it exceeds them, a signal ends this process:
+    SIGXCPU for the time, SIGABRT for the memory.
     """
     if job.module_data:
         return compile_module(host, data, job.module_name)
@@ -69,9 +71,10 @@ def compile_for(job: WorkerJob, host: Host, data: bytes) -> CompiledModule:
 @contextmanager
 def limited_compilation() -> Iterator[None]:
     """
-    Limit the processor time and the address space of this process during the block.
+    Limit the processor time and the address space of this process in a `with` block.
 
-    What exceeds them is ended by a signal: SIGXCPU for the time, SIGABRT for the memory.
+    If the limits are exceeded, a signal ends the process: SIGXCPU for the time, SIGABRT for the
+    memory.
     """
     if sys.platform == "win32":
         yield

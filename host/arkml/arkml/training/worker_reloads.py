@@ -1,4 +1,4 @@
-"""The rebuilt modules that a rollout worker is sent while it plays."""
+"""Rebuilt modules that are sent to a rollout worker while it plays."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MODULE_EVENT = "module"
 
 class ReloadAnswer(NamedTuple):
     """
-    What came of a module in a worker.
+    A worker's report on a module that was sent to it.
 
     Attributes:
         digest: SHA-256 of the module, in hex.
-        way: How the state came along, if the module has lived through its first calls.
-        refusal: Why the worker goes on with the module before, or empty.
+        way: How the state was carried over, if the module's first calls have succeeded.
+        refusal: Why the worker continues with the previous module, or empty.
 
     """
 
@@ -43,12 +43,12 @@ class ReloadAnswer(NamedTuple):
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> ReloadAnswer:
-        """Return the answer in an event. Raises KeyError and ValueError."""
+        """Return the report in an event of a worker. Raises KeyError and ValueError."""
         way = event["way"]
         return cls(event["hash"], None if way is None else Reloaded(way), str(event["refusal"]))
 
     def event(self) -> dict[str, Any]:
-        """Return the answer as an event."""
+        """Return the report as an event of a worker."""
         way = None if self.way is None else self.way.value
         return {
             "event": MODULE_EVENT, "hash": self.digest, "way": way, "refusal": self.refusal,
@@ -62,10 +62,10 @@ def module_message(module: bytes) -> dict[str, Any]:
 
 class WorkerReloads:
     """
-    Compiles modules that the worker is sent beside its frames, and reloads them between two.
+    Compiles modules that are sent to the worker, on a thread, and reloads them between frames.
 
-    Each is answered by an event, a `ReloadAnswer`: once it has lived through its first calls, or
-    when the module before goes on.
+    Each module is answered by a `ReloadAnswer` once its first calls have succeeded, or when the
+    previous module continues.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The watch over a rollout worker from inside: its events, its progress, the end of its run."""
+"""A thread of a rollout worker that watches it: its events, its progress, the end of its run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Report = Callable[[Mapping[str, Any]], None]
 
 
 class Ending(NamedTuple):
-    """The end of a worker: its exit status, and the reason as a sentence."""
+    """The end of a rollout worker: its exit status, and the reason as a sentence."""
 
     status: int
     reason: str
@@ -44,10 +44,10 @@ class Ending(NamedTuple):
 
 class WorkerWatch(Closing):
     """
-    A thread that reports a worker's progress once a second, and interrupts it when it has to end.
+    A thread that reports a worker's progress once a second, and interrupts it when it must end.
 
-    `frames` is set by the worker's loop. `ending` is the end that the watch has decided on, such as
-    the end of the run, or None; with it the main thread gets a SIGTERM.
+    `frames` is set by the worker's loop. `ending` is the reason why the worker must end, such as
+    the end of the run, or None; when it is set, the main thread gets a SIGTERM.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class WorkerWatch(Closing):
         self._thread.start()
 
     def report(self) -> None:
-        """Write the progress: frames, rows that the hive has taken, and the version that acts."""
+        """
+        Write the progress: frames, rows that the hive has acknowledged, and the acting version.
+        """
         counts = self._rows
         counts.update()
         session = counts.session
@@ -122,7 +124,7 @@ class WorkerWatch(Closing):
         return None
 
     def refusal(self) -> Ending | None:
-        """Return the end of a worker whose guest cannot take part in the run, None if it can."""
+        """Return why the worker must end because its guest cannot take part in the run, or None."""
         match self._hives.failure:
             case RunGone() as error:
                 return Ending(0, str(error))
