@@ -1,4 +1,4 @@
-"""The rows of a guest, or of a fleet, that its hive has acknowledged."""
+"""Counts of the rows of a guest, or of a fleet, that the hive has acknowledged."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class DeliveredRows:
     """
     Counts the delivered rows of a guest or fleet over all its sessions of a run.
 
-    `update` sets the attributes: `rows` in all, the present `rows_per_second`, the `session` in use
-    (None before the first) and the newest policy `version` here (0 before the first).
+    `update` sets the attributes: the total of `rows`, the present `rows_per_second`, the `session`
+    in use (None before the first) and the newest policy `version` that has arrived (0 before the
+    first).
     """
 
     def __init__(self, subject: Guest | Fleet) -> None:
@@ -34,7 +35,7 @@ class DeliveredRows:
         self._measured = 0, time.monotonic()
 
     def update(self) -> None:
-        """Count the rows. One thread at a time may call it, while the guest runs on another."""
+        """Update the counts. One thread at a time may call it, while the guest runs on another."""
         membership = membership_of(self._subject)
         if membership is None:
             return

@@ -159,17 +159,18 @@ def train(
         minutes: Length of the training, counted from its first policy, or from its start while
             there is no policy.
         frames: Number of frames, counted from the first policy.
-        until_return: Mean return that ends the training: of 100 evaluation episodes of one version
-            of the policy, which plays them all if its first `evaluate_episodes` reach that mean.
-            Without evaluations it is that of the last 100 training episodes, with 20 at least.
+        until_return: Mean return that ends the training: the mean of 100 evaluation episodes of one
+            version of the policy, which plays all of them if its first `evaluate_episodes` reach
+            that mean. Without evaluations, the mean of the last 100 training episodes counts, or of
+            at least 20.
         directory: Directory of policies, curve, rows and checkpoints; by default `training/NAME`,
             where NAME is the file name of the module without its suffix.
         resume: True continues the training in `directory`, with its own settings and limit of
             steps: other values of `settings`, `seed` and `max_episode_steps` are refused.
         checkpoint: A checkpoint to start from: the path of a file `N.safetensors` in the directory
             of another training, or "RUN" or "RUN@UPDATES" of the same `hive`.
-        demonstrations: A file written by `record`. The run gets its rows before play begins, and
-            does not get them again when it is resumed.
+        demonstrations: A file written by `record`. The run gets its rows before play begins, but
+            not again when it is resumed.
         settings: Settings of the learner, such as `{"gamma": 0.995}`, which override the guest's.
         seed: Seed of the policy's noise and, unless it is 0, of the learner.
         fps: Frames per second. Paced frames never wait for the learner. None steps as fast as the
@@ -180,12 +181,12 @@ def train(
             processor, or half of one with `until_return`; without that the first begins after five
             seconds of learning. It evaluates the frames of applets, where the guest starts one run
             and `sync` is not set, and the training goes on without evaluations that fail. A number,
-            such as 3,000, evaluates every so many frames: if one is still playing when the next is
-            due, the newest version waits for it. With None, as without evaluations, the best policy
-            is the best by episodes of training.
-        evaluate_episodes: Episodes of each evaluation, played without noise; twice as many of a
+            such as 3,000, evaluates after each such number of frames: if an evaluation is still
+            playing when the next is due, the newest version waits for it. With None, and wherever
+            there are no evaluations, the best policy is chosen by training episodes.
+        evaluate_episodes: Episodes of each evaluation, played without noise; twice as many for a
             version that seems to be the best. An episode is a success by the metadata "success" of
-            the guest or, without it, by a return of `until_return` at least.
+            the guest or, without it, by a return of at least `until_return`.
         max_episode_steps: Steps after which an episode is cut off, in training and in evaluations:
             the agents of its guest are truncated, not terminated, and a new guest with another seed
             replaces it. None sets no limit.
@@ -193,9 +194,9 @@ def train(
         limits: Limits of each guest; None takes the defaults of `Limits`.
         hive: "embedded" for a hive that ends with the training, or the address of another hive,
             such as "localhost:12356" or a URL.
-        join: The id or the name of a run of that hive that the guest's first run joins, instead of
-            starting one. It keeps its settings: others are refused, and so is a guest whose rows
-            have another shape.
+        join: The id or the name of a run of the `hive` to join, instead of starting the guest's
+            first run. The joined run keeps its settings: other settings are refused, and so is a
+            guest whose rows have another shape.
         token: The token of the hive at that address.
         allowed_hives: Addresses of further hives that guests may name.
         threads: The most threads that run the fleet of this process, 1 to 256, or "auto" for the
@@ -204,8 +205,8 @@ def train(
             run, the first of them in this process. Only the first counts `frames` and `eval_every`;
             the others step at `fps`, or as fast as the learner's pace admits, until the training
             ends. A worker that dies is reported in the warnings and replaced.
-        runner: Place of the other workers: "processes" of this machine, or "ray" for a Ray cluster,
-            from which `hive` must be reachable.
+        runner: Where the other workers run: "processes" of this machine, or "ray" for a Ray
+            cluster, from which `hive` must be reachable.
         ray_address: Address of the Ray cluster; None takes one of this machine.
         progress: Function that is called with a `TrainingProgress` about once a second, and at once
             after each evaluation, on a thread of the training. Returning False ends the training,
@@ -215,20 +216,21 @@ def train(
             tracker are reported in the warnings.
         page: Shows the training of an embedded hive in a browser: a port, True for any free port,
             or a function that is called with the link. The link is good for one login, opens the
-            run of the training as soon as that is there, and is also in `TrainingProgress.page`.
-        imports: The place of the functions of the game that the guest imports, as
-            "mygame:functions", for this process and those of evaluations and other workers.
-        wasi: True grants the guest clocks and random numbers through WASI, and no files; what it
-            prints is dropped.
-        trace_every: Records the first of so many evaluations for `replay`, in the folder `traces`
-            of the directory: their files are named by the version of the policy and the mean
-            return, the oldest of more than 20 files or 64 MiB go, and the best, the worst and the
-            latest stay. 1 records all, None none. With `max_episode_steps` a file has what the
-            first guest of its evaluation played.
+            run of the training as soon as it exists, and is also in `TrainingProgress.page`.
+        imports: The name of the functions of the game that the guest imports, such as
+            "mygame:functions", for this process, for evaluations and for other workers.
+        wasi: True grants the guest clocks and random numbers through WASI, and no files; its output
+            is dropped.
+        trace_every: Records one in this number of evaluations for `replay`, in the folder `traces`
+            of the directory. Files are named by the version of the policy and the mean return.
+            Beyond 20 files or 64 MiB the oldest are deleted, except the best, the worst and the
+            latest. 1 records all evaluations, None none. With `max_episode_steps` a file has only
+            the play of the first guest of its evaluation.
         keep_module: True lets the hive keep a copy of the module with the run, so that people who
             look at its page can watch its policies play. None does so with an embedded hive only.
-        notify: URLs, or one, that get each notice about the run as JSON, by POST: that it diverges,
-            has collapsed, is stuck or too slow, that its learner was restarted or its goal reached.
+        notify: One or more URLs that get each notice about the run as JSON, by POST: that the run
+            diverges, has collapsed, is stuck or too slow, that its learner was restarted, or that
+            its goal was reached.
         notify_command: Command line of a program that gets each notice on its standard input.
 
     Returns:
@@ -306,7 +308,7 @@ def _several(notify: str | Sequence[str] | None) -> tuple[str, ...]:
 
 class GuestTrainer(Closing):
     """
-    A host, a guest or a fleet, and the run that it starts.
+    One training: a host, its guest or fleet, and the run that the guest starts.
 
     `play` trains, `finish` gathers the results and writes the files, and `close` frees the host. No
     instruction of the guest runs before `play`.
@@ -398,12 +400,12 @@ class GuestTrainer(Closing):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences for people about the training so far."""
+        """Warnings about the training so far, as sentences for people."""
         return () if self._monitor is None else tuple(self._monitor.warnings)
 
     @property
     def has_policy(self) -> bool:
-        """True once the guest has a policy of its run, which `finish` keeps."""
+        """True once there is a policy of the run, which `finish` keeps."""
         return bool(self._hives.started) and self._hives.is_training
 
     def play(self) -> None:

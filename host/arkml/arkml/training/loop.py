@@ -1,4 +1,4 @@
-"""The frames of one training, and when they are enough."""
+"""The loop that steps the frames of a training until its goal is reached."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PATIENCE = 1.0  # seconds that a step gets to end by itself
 
 class FrameRatings(Protocol):
     """
-    Ratings of policies beside the frames of a training.
+    Evaluations that rate policies while the frames of a training are stepped.
 
-    If it `decides`, a mean return that ends the training is reached when `is_reached`; else it is
-    the mean return of training episodes that counts.
+    If `decides` is true, `is_reached` says whether a version has reached the mean return that ends
+    the training; else the mean return of training episodes decides.
     """
 
     is_reached: bool
@@ -34,18 +34,18 @@ class FrameRatings(Protocol):
     def decides(self) -> bool: ...
 
     def after_frame(self, frames: int) -> None:
-        """Take note that so many frames were stepped."""
+        """Note that this number of frames has been stepped."""
 
 
 class TrainingLoop:
     """
     Steps a guest until the goal of its training is reached.
 
-    Without a goal, or if `is_once`, it steps once. Frames before there is a run, or after its
-    session has failed, do not count, and follow each other with pauses, so that the learner starts
-    sooner. A step that still waits a second after the end of the training, for example for a hive
-    that is gone, is ended by `cancel`, which lets it raise GuestCancelled. `ended` is the reason of
-    the end, such as "frames", None while the loop runs.
+    Without a goal, or if `is_once`, the loop makes one step. Frames before there is a run, or after
+    its session has failed, do not count, and follow each other with pauses, so that the learner
+    starts sooner. A step that still waits a second after the end of the training, for example for a
+    hive that is gone, is ended by `cancel`, which lets it raise GuestCancelled. `ended` is the
+    reason of the end, such as "frames", None while the loop runs.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TrainingLoop:
         step: Callable[[], None],
         ratings: FrameRatings | None = None,
     ) -> None:
-        """Begin, and step until the goal is reached, or once; `ratings` are told of each frame."""
+        """Call `begin`, then `step` until the goal is reached; `ratings` are told of each frame."""
         self._ratings = ratings
         watch = threading.Thread(target=self._watch, name="arkml-training-end", daemon=True)
         watch.start()
@@ -94,7 +94,7 @@ class TrainingLoop:
             self.seconds = time.monotonic() - self._began
 
     def is_due(self) -> bool:
-        """Return whether the training is to end now. Any thread may ask."""
+        """Return whether the training must end now. Any thread may call it."""
         return self._monitor.verdict is not None or self._end() is not None
 
     def _run_once(self, step: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""A thread that watches the run of a training: its metrics, its progress, its failure."""
+"""A thread that watches the run of a training at its hive: metrics, progress and failure."""
 
 from __future__ import annotations
 
@@ -69,16 +69,17 @@ class RunMonitor(Closing):
 
     `on_run` is called with the run once there is one; an ArkmlError that it raises becomes a
     warning. `frames` is set by the training loop. `metrics`, `info` and `curves` (mean returns by
-    rows) are the last answers of the hive, `updates` the largest number that it has reported.
-    `verdict` is the error that ends the training, such as RunGone or an exception of `progress`, or
-    None. `learner_end` is the reason of the last end of a learner, empty while none has ended.
-    `is_stopped` says that `progress` returned False. `evaluations` and `warnings` are all so far.
+    rows) are the last answers of the hive, `updates` the largest number of updates that it has
+    reported. `verdict` is the error that ends the training, such as RunGone or an exception of
+    `progress`, or None. `learner_end` is the reason of the last end of a learner, empty while none
+    has ended. `is_stopped` says that `progress` returned False. `evaluations` and `warnings` has
+    all of them so far.
 
     `is_own_end` returns whether the guest itself has stopped the run; if anything else stops it,
-    the training fails. `notices` are those of the hive about the run, and `on_notice` is called
-    with each. `session_failure` returns why the guest's session takes no more rows, empty if it
-    does: the hive is then asked at once, and a guest that does not rejoin ends its training.
-    `workers` returns the states of the rollout workers, given the frames of worker 0.
+    the training fails. `notices` are the hive's notices about the run, and `on_notice` is called
+    with each. `session_failure` returns why the guest's session takes no more rows, or an empty
+    text. In case of a failure the hive is asked at once, and the training ends if the guest does
+    not rejoin. `workers` returns the states of the rollout workers, given the frames of worker 0.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class RunMonitor(Closing):
         return self._hives.is_training
 
     def has_session(self) -> bool:
-        """Return whether rows of the guest are taken; if not, ask the hive for the reason."""
+        """Return whether the hive takes rows of the guest; if not, ask it for the reason."""
         if not self.session_failure():
             return True
         if self._lost_since is None:
@@ -141,9 +142,10 @@ class RunMonitor(Closing):
 
     def cause_of(self, error: Exception) -> Exception:
         """
-        Return the cause of an error that ended a training, which may be the error itself.
+        Return the cause of an error that ended a training, or the error itself.
 
-        A guest often traps because it is refused a run, or its run has ended. Asks the hive.
+        A guest often traps because it is refused a run, or its run has ended; the hive is asked
+        about it.
         """
         if not isinstance(error, GuestError):
             return error
@@ -159,7 +161,7 @@ class RunMonitor(Closing):
         return cause
 
     def raise_verdict(self) -> None:
-        """Raise `verdict`, or the error with which the hives refuse to train, if there is one."""
+        """Raise `verdict`, or the error with which hives refuse to train, if there is either."""
         verdict = self.verdict or self._refusal()
         if verdict is not None:
             raise verdict
@@ -170,18 +172,18 @@ class RunMonitor(Closing):
         self._due.set()
 
     def keep_evaluation(self, evaluation: Evaluation) -> None:
-        """Add an evaluation that the hive does not have to the curve."""
+        """Add an evaluation to the curve that the hive did not take."""
         rows = evaluation.rows
         if rows is None:
             rows = self.info.rows if self.info else 0
         self.curves[EVALUATION_RETURN][rows] = evaluation.mean_return
 
     def highest_evaluation(self) -> float | None:
-        """Return the highest mean return of an evaluation, None before the first."""
+        """Return the highest mean return of all evaluations, None before the first."""
         return max(list(self.curves[EVALUATION_RETURN].values()), default=None)
 
     def close(self) -> None:
-        """End the thread, which reports evaluations that are new. Safe to call twice."""
+        """End the thread after reporting new evaluations. Safe to call twice."""
         was_closed, self._is_closed = self._is_closed, True
         self._due.set()
         if self._thread is not threading.current_thread():
@@ -297,7 +299,7 @@ class RunMonitor(Closing):
                 client.note_frames(run.id, self.frames).result(within)
 
     def hear(self) -> None:
-        """Fetch the notices of the hive that are new. Raises HiveError, TimeoutError and others."""
+        """Fetch new notices from the hive. Raises HiveError, TimeoutError and others."""
         if not self._hives.started:
             return
         with self._hearing:

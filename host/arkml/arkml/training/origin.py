@@ -1,4 +1,4 @@
-"""The checkpoint that a training starts from: of a run of its hive, or in a file."""
+"""The checkpoint that a training starts from: one of a run at its hive, or a file."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:@[0-9]{1,12})?")
 
 @dataclass(frozen=True, slots=True)
 class TrainingOrigin:
-    """A checkpoint as a user gives it: "RUN", "RUN@UPDATES" or a path, as `2000.safetensors`."""
+    """
+    A checkpoint as a user names it: "RUN", "RUN@UPDATES" or a path such as `2000.safetensors`.
+    """
 
     checkpoint: str | os.PathLike[str]
 
     @property
     def file(self) -> Path | None:
-        """The file, None for a run."""
+        """The path of the checkpoint, None if it is a checkpoint of a run at the hive."""
         text = self.checkpoint
         return (
             None if isinstance(text, str) and _RUN.fullmatch(text) else path_of(text, "checkpoint")
@@ -36,7 +38,7 @@ class TrainingOrigin:
 
     @property
     def name(self) -> str:
-        """The name of the checkpoint at the hive, such as "RUN@2000"."""
+        """The name by which the hive knows the checkpoint, such as "RUN@2000"."""
         return str(self.checkpoint) if self.file is None else ORIGIN_FILE
 
     def check(self, *, hive: str, is_embedded: bool, resume: bool) -> None:
@@ -59,10 +61,10 @@ class TrainingOrigin:
 
     def place(self, data: Path) -> None:
         """
-        Copy the file, if it is one, into the directory of an embedded hive.
+        Copy the checkpoint, if it is a file, into the directory of an embedded hive.
 
-        The learner's own reader checks it first, so that a damaged file is refused before anything
-        starts. The hive gets a copy, because a learner that restarts before its own first
+        The learner's own reader checks the file first, so that a damaged file is refused before
+        anything starts. The hive gets a copy, because a learner that restarts before its own first
         checkpoint needs the file once more. Raises UsageError, and CheckpointDamaged.
         """
         if self.file is None:

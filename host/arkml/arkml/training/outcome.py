@@ -1,4 +1,4 @@
-"""The outcome of a run: from the hive or, if the hive is gone, from this host."""
+"""The outcome of a run, fetched from the hive or, if the hive is gone, taken from this host."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class RunOutcome:
     The policies, the curves and the state of a run at its end.
 
     `best` and `last` are ONNX files, `kind` and `last_kind` their origins, such as "best" or
-    "held". `score` is the mean return by which the best policy is rated, None if none is, and
-    `rated_by` the kind of episodes that it is of. `missing` says why the hive did not provide
+    "held". `score` is the mean return by which the best policy was chosen, or None, and `rated_by`
+    the kind of episodes that it is a mean of. `missing` says why the hive did not provide
     everything, empty if it did. `unlearned` says why the learner has made no update in this
     training, empty if it has or if the hive did not say. `learner_ends` is the number of learners
     that ended and were replaced, `learner_end` the reason of the last end.
@@ -83,9 +83,9 @@ class RunOutcome:
 
 class PatientClient:
     """
-    Waits for answers of a hive, for all of them together within one time limit.
+    Waits for answers of a hive, with one time limit for all of them together.
 
-    `is_hurried` is called ten times a second; a true result ends the wait.
+    `is_hurried` is called ten times a second; the wait ends once it returns True.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PatientClient:
 
     @property
     def is_over(self) -> bool:
-        """True once the time is over, or the wait was ended."""
+        """True once the time limit has passed, or `is_hurried` has ended the wait."""
         return self._is_hurried() or time.monotonic() >= self._until
 
     def until(self, is_done: Callable[[], bool], seconds: float) -> None:
@@ -110,7 +110,7 @@ class PatientClient:
             time.sleep(_POLL)
 
     def settle(self, future: Future[Any]) -> None:
-        """Wait until there is an answer, or an error. Raises HiveUnreachable if none comes."""
+        """Wait for a future's result or error. Raises HiveUnreachable if none comes in time."""
         while not future.done():
             if self._is_hurried():
                 raise HiveUnreachable("the hive was not waited for")
@@ -123,7 +123,7 @@ class PatientClient:
                 continue
 
     def wait(self, future: Future[T]) -> T:
-        """Return an answer. Raises HiveError."""
+        """Wait for a future, and return its result. Raises HiveError."""
         self.settle(future)
         try:
             return future.result()
@@ -144,9 +144,9 @@ def gather(
     """
     Gather the outcome of a run, after the `reports` of evaluations have arrived.
 
-    With `wants_update` it waits for the first update of a learner that has enough rows. `subject`
-    is the guest or the fleet that took part in the run. Raises NotFound if there is no policy yet,
-    neither at the hive nor here.
+    With `wants_update` the call waits for the first update of a learner that has enough rows.
+    `subject` is the guest or the fleet that took part in the run. Raises NotFound if there is no
+    policy yet, neither at the hive nor at this host.
     """
     first: _FirstUpdate | None = None
     told: RunInfo | None = None
@@ -308,9 +308,10 @@ def fetch(
     wait: Callable[[Future[bytes]], bytes] = Future.result,
 ) -> tuple[SnapshotKind, bytes]:
     """
-    Return the first of the kinds "now", "best" and "latest" that a run has, and its ONNX file.
+    Return the first of `kinds` of policies that a run has, and the ONNX file of that policy.
 
-    `wait` waits for an answer. Raises HiveError, and NotFound if the run has no policy yet.
+    Kinds are "now", "best" and "latest". `wait` waits for an answer of the hive. Raises HiveError,
+    and NotFound if the run has no policy yet.
     """
     for kind in kinds:
         try:
@@ -322,13 +323,15 @@ def fetch(
 
 
 def held_policy(subject: Guest | Fleet) -> tuple[int, bytes] | None:
-    """Return the newest version that a host has loaded of its first run, and its ONNX file."""
+    """
+    Return the newest policy version of its first run that a host has loaded, and its ONNX file.
+    """
     membership = membership_of(subject)
     return None if membership is None else membership.latest
 
 
 def membership_of(subject: Guest | Fleet) -> RunMembership | None:
-    """Return the membership of the run that a guest, or a fleet, started first."""
+    """Return the membership in the run that a guest, or a fleet, started first."""
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import calls_of
     from arkml.runs.hive_gateway import HiveRunGateway

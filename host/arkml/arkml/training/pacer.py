@@ -1,4 +1,4 @@
-"""Frames in real time: waits between them, and counts of late ones."""
+"""Pacing of frames in real time: waits between frames, and counts of late ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of trainings: PNG files, where a user has installed matplotlib."""
+"""Pictures of trainings as PNG files, which need matplotlib."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def note_empty(axes: Axes) -> None:
-    """Write into a picture without a curve why it has none."""
+    """Write a note into a picture that has no curve, with the reason."""
     why = "no mean return was reported"
     axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes)
 

@@ -1,4 +1,4 @@
-"""The recording of a guest's episodes, played by an existing policy, as demonstrations."""
+"""Recording a guest's episodes, played by an existing policy, as demonstrations."""
 
 from __future__ import annotations
 
@@ -52,13 +52,14 @@ class Recording:
         path: The file.
         rows: Number of rows in the file, including rows of episodes that had not ended after the
             last frame.
-        returns: float64, [episodes], of the episodes that count, in the order of their ends, which
-            are as many of each agent: the first to end would be the short ones. May be empty.
+        returns: float64, [episodes], of the episodes that count, in the order of their ends. Each
+            agent has the same number, because simply counting the first ones to end would favor
+            short episodes. May be empty.
         lengths: int64, [episodes], of the same episodes, in steps.
         frames: Number of frames that were stepped.
         seconds: Wall time of these frames.
-        shortfall: A sentence that explains a lack of episodes, empty if there are as many as
-            wanted and all that have ended count.
+        shortfall: A sentence about missing episodes, empty if there are as many as wanted and all
+            count.
 
     """
 
@@ -80,7 +81,7 @@ class Recording:
 
 class RowRecorder(EpisodeRecorder):
     """
-    A row sink that keeps the rows of chosen episodes, with the actions that the guest gets.
+    A recorder of the rows of chosen episodes, with the actions that the guest got.
 
     With `keeps_late` it also keeps episodes that began too late to count (see `EpisodeRecorder`).
     """
@@ -117,7 +118,7 @@ class RowRecorder(EpisodeRecorder):
     def demonstrations(
         self, branches: tuple[int, ...], *, guest: str, sha256: str, module: str = ""
     ) -> DemonstrationSet:
-        """Return the rows, with agents numbered from 0. At least one row must have been kept."""
+        """Return the recorded rows, of which there must be some, with agents numbered from 0."""
         columns = {
             name: np.concatenate([getattr(rows, name) for rows in self._kept]) for name in _COLUMNS
         }
@@ -160,13 +161,13 @@ def record(
     Play episodes of a guest with a policy, and write the rows as demonstrations.
 
     The guest is stepped as fast as possible until `episodes` have ended or `frames` were stepped,
-    whichever comes first; by default 100 episodes within 100,000 frames. Episodes are shared out
-    evenly among the agents, as for `evaluate`, and the file leaves out rows of any others. With
-    `frames` alone the file has all rows, and the last episodes are incomplete; the returns are of
-    as many episodes of each agent.
+    whichever comes first; by default 100 episodes within 100,000 frames. Episodes are divided
+    evenly among the agents, as for `evaluate`, and the file leaves out rows of all other episodes.
+    With `frames` alone the file has all rows, and the last episodes are incomplete; returns are
+    given for the same number of episodes of each agent.
 
-    The file has the actions that the agents took: those of the policy, without a clip. A learner
-    takes the nearest bound for continuous ones outside of [-1, 1], which a warning says.
+    The file has the actions that the agents took: the policy's actions, without clipping. A learner
+    clips continuous actions to [-1, 1], of which a warning tells.
 
     Args:
         module: The path or the bytes of a guest that starts trainings.
@@ -183,9 +184,9 @@ def record(
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
         imports: Functions of the game that the guest imports, as in `Host`.
-        wasi: True grants the guest clocks and random numbers through WASI, and no files; what it
-            prints is dropped.
-        trace: Records what enters the guest, as in `Host`.
+        wasi: True grants the guest clocks and random numbers through WASI, and no files; its output
+            is dropped.
+        trace: Records the inputs of the guest, as in `Host`.
         progress: Function that is called after each frame with the number of frames and the number
             of episodes that have ended.
 

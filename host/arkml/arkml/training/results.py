@@ -1,4 +1,4 @@
-"""The progress and the results of trainings and evaluations, with arrays for plots."""
+"""The progress and the results of trainings and evaluations, with their curves as arrays."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Evaluation:
     Attributes:
         version: The version of the policy.
         rows: Number of rows of the run when the version was chosen, None if the hive did not say.
-        returns: One undiscounted sum of rewards for each episode.
+        returns: The undiscounted sum of rewards of each episode.
         lengths: Steps of each episode.
         successes: True or False for each episode. None if the guest pushes no metadata "success"
             and the training has no `until_return`.
@@ -102,11 +102,11 @@ class Evaluation:
 
     @property
     def success_rate(self) -> float | None:
-        """Share of the episodes that were a success, or None."""
+        """Fraction of the episodes that were successes, None if success is unknown."""
         return None if self.successes is None else float(np.mean(self.successes))
 
     def report(self) -> EvaluationReport:
-        """Return the report to the hive."""
+        """Return the evaluation in the form that a hive takes."""
         successes = None if self.successes is None else list(self.successes)
         return EvaluationReport(
             self.version, list(self.returns), list(self.lengths), successes, self.rows
@@ -114,7 +114,7 @@ class Evaluation:
 
 
 def metrics_of(evaluation: Evaluation) -> dict[str, float]:
-    """Return the metrics that a hive keeps of an evaluation, by TensorBoard names."""
+    """Return an evaluation as metrics of a hive, by their TensorBoard names."""
     values = {
         EVALUATION_RETURN: evaluation.mean_return,
         "eval/std_reward": evaluation.standard_deviation,
@@ -131,10 +131,10 @@ class WorkerProgress:
 
     Attributes:
         worker: Number of the worker.
-        incarnation: Number of its predecessors, which died.
+        incarnation: Number of the worker's predecessors that died.
         is_alive: True while the worker runs.
         frames: Frames that the worker and its predecessors have stepped.
-        rows: Rows from all of them that the hive has acknowledged.
+        rows: Rows of the worker and its predecessors that the hive has acknowledged.
         rows_per_second: The latest rate of rows; in a result, the mean over the training.
         version: The newest version of the policy that the worker has.
 
@@ -157,7 +157,7 @@ class RunNotice:
     Attributes:
         kind: Kind of the notice, such as "diverging".
         text: One sentence for people.
-        at: Its time by the hive's clock, in nanoseconds since the Unix epoch.
+        at: Time of the notice by the hive's clock, in nanoseconds since the Unix epoch.
 
     """
 
@@ -169,7 +169,7 @@ class RunNotice:
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
     """
-    The state of a training.
+    The state of a training that is in progress.
 
     Attributes:
         run_id: Id of the run, None until the guest has started one.
@@ -225,9 +225,11 @@ class TrainedPolicy:
         kind: Origin of the policy.
         onnx: Bytes of the file.
         path: Path of the file, None if it could not be written.
-        score: Mean return by which the best policy is rated: of its evaluation or, before the first
-            evaluation, of episodes of training. None for others, and if the hive did not say.
-        rated_by: "evaluation" or "training": the episodes of that mean. None as `score`.
+        score: Mean return by which the best policy was chosen: of its evaluation or, before the
+            first evaluation, of training episodes. None for other policies, and if the hive did not
+            report it.
+        rated_by: "evaluation" or "training", the kind of episodes of that mean. None where `score`
+            is None.
 
     """
 
@@ -241,14 +243,16 @@ class TrainedPolicy:
 
 
 def rated_by(source: str) -> RatedBy | None:
-    """Return the episodes that a hive's best policy is rated by, None for a word of other hives."""
+    """
+    Return the kind of episodes that a hive names for its best policy, None if it is unknown here.
+    """
     return next((one for one in get_args(RatedBy) if one == source), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearningCurve:
     """
-    Mean returns over the rows that were learned from.
+    Mean returns as a function of the number of rows learned from.
 
     Attributes:
         rows: int64, [points], increasing.
@@ -270,12 +274,12 @@ class LearningCurve:
         return float(self.mean_returns[-1]) if len(self) else None
 
     def pairs(self) -> list[tuple[int, float]]:
-        """Return the (rows, mean return) pairs."""
+        """Return the points of the curve as pairs (rows, mean return)."""
         return list(zip(self.rows.tolist(), self.mean_returns.tolist(), strict=True))
 
 
 def curve_of(series: Series) -> LearningCurve:
-    """Return the curve of (rows, mean return) pairs."""
+    """Return the curve with these points, pairs (rows, mean return)."""
     return LearningCurve(
         np.array([rows for rows, _ in series], np.int64),
         np.array([value for _, value in series], np.float64),
@@ -285,24 +289,24 @@ def curve_of(series: Series) -> LearningCurve:
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TrainingResult:
     """
-    Result of a training.
+    The result of a training: policies, curves, counts and messages.
 
-    `best` and `last` are policies as ONNX files; they are the same version if none was rated.
+    `best` and `last` are policies as ONNX files, of the same version if no version was rated.
     `training_curve` has means of the last 100 training episodes, `evaluation_curve` means of
-    evaluations without noise, empty if there were none. `evaluation_returns`, float64,
-    [episodes], are the returns of the last evaluation episodes, at most 100; `evaluations` are all
-    of this training, except for one that was still playing at its end. `frames` were stepped in
-    `seconds`, `late_frames` of them too late for `fps` (None without it); the learner learned from
-    `rows` in `updates` gradient steps and published `versions`. `metrics` are the last values by
-    their TensorBoard names, such as "eval/mean_reward" of the last evaluation. `files` are the
-    paths in `directory` by "onnx", "crvo", "last" and "curve", and of the folder of "traces"; a
-    file that could not be written is missing. `warnings` are sentences for people, and `errors` are
-    exceptions, the gravest first; both are usually empty. `workers` are the rollout workers, empty
-    without `actors`. `statistics`
-    are the counts of the guests of this host; its `refusals` has refused pushes and submits.
-    `learner_ends` learners ended by themselves and were replaced; `learner_end` is the reason of
-    the last end. `notices` are those of the hive about the run: trouble that it has seen, whose
-    sentences are also `warnings`, and that the goal was reached.
+    evaluations without noise, empty if there were none. `evaluation_returns`, float64, [episodes],
+    are the returns of the last evaluation episodes, at most 100; `evaluations` has all evaluations
+    of this training, except one that was still playing at its end. `frames` were stepped in
+    `seconds`, of which `late_frames` came too late for `fps` (None without `fps`). The learner
+    learned from `rows` in `updates` gradient steps and published `versions`. `metrics` are the last
+    values by their TensorBoard names, such as "eval/mean_reward" of the last evaluation. `files`
+    are the paths in `directory` by "onnx", "crvo", "last" and "curve", and of the folder of
+    "traces"; a file that could not be written is missing. `warnings` are sentences for people, and
+    `errors` are exceptions, the gravest first; both are usually empty. `workers` are the rollout
+    workers, empty without `actors`. `statistics` are the counts of the guests of this host; its
+    `refusals` has refused pushes and submits. `learner_ends` is the number of learners that ended
+    by themselves and were replaced; `learner_end` is the reason of the last end. `notices` are the
+    hive's notices about the run: about trouble, whose sentences are also in `warnings`, and about a
+    goal that was reached.
     """
 
     __repr__ = short_repr
@@ -372,7 +376,9 @@ class TrainingResult:
 
     @property
     def best_evaluation(self) -> Evaluation | None:
-        """The evaluation that the best policy is rated by, None if it is not one of these."""
+        """
+        The evaluation by which the best policy was chosen, None if it is not in `evaluations`.
+        """
         score = self.best.score
         if score is None or self.best.rated_by != "evaluation":
             return None
@@ -393,7 +399,7 @@ class TrainingResult:
 
 class TrainingFailed(ArkmlError):
     """
-    A training that failed after its run had a policy.
+    Raised when a training failed after its run had a policy.
 
     `result` has the policies and counts up to the failure, and its files are written. The cause
     (`__cause__`) is the first of `result.errors`.
@@ -415,8 +421,7 @@ class EvaluationResult:
         successes: bool, [episodes], or None if the guest pushes no metadata "success".
         frames: Number of frames that were stepped.
         seconds: Wall time of these frames.
-        shortfall: A sentence that explains a lack of episodes, empty if there are as many as
-            wanted.
+        shortfall: A sentence about missing episodes, empty if there are as many as wanted.
 
     """
 
@@ -441,5 +446,5 @@ class EvaluationResult:
 
     @property
     def success_rate(self) -> float | None:
-        """Share of the episodes that were a success, or None."""
+        """Fraction of the episodes that were successes, None if success is unknown."""
         return None if self.successes is None else float(self.successes.mean())

@@ -1,4 +1,4 @@
-"""The settings that a sweep chooses from: the lists and ranges in a JSON file."""
+"""The settings that a sweep chooses from, given as lists and ranges in a JSON file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ Choice = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from `low` to `high`; `is_log` draws their logarithm, `is_int` whole numbers."""
+    """
+    A range of numbers from `low` to `high`.
+
+    `is_log` draws evenly by logarithm, `is_int` draws whole numbers.
+    """
 
     low: float
     high: float
@@ -33,7 +37,9 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """The choices or the range of each setting, by its name, and the JSON object of the file."""
+    """
+    The choices or the range of each setting, by name, and the JSON object that they came from.
+    """
 
     settings: Mapping[str, tuple[Choice, ...] | Range]
     document: Mapping[str, Any]
@@ -44,7 +50,7 @@ def read_space(path: Path) -> SearchSpace:
     Return the search space in a JSON file: a list of choices or a range for each setting.
 
     For example, {"tau": [0.005, 0.05], "gamma": {"low": 0.9, "high": 0.99}}. Raises UsageError for
-    anything that a learner does not take.
+    settings that no learner takes.
     """
     try:
         document = json.loads(read_file(path, most=MOST_OF_SETTINGS))

@@ -1,4 +1,4 @@
-"""The results of trainings that differ in their seed, and their learning curves in one picture."""
+"""Results of trainings that differ only in their seed, and a picture of their learning curves."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Doubles = npt.NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class SeedResult:
     """
-    The end of one training of several.
+    The result of one training among several with different seeds.
 
-    `status` is the exit code of its process, `document` its output with `--json`, empty if none.
-    `goal` is the mean return that all of them should reach, or None.
+    `status` is the exit code of the training's process, `document` its output with `--json`, or
+    empty. `goal` is the mean return that all trainings should reach, or None.
     """
 
     seed: int
@@ -34,19 +34,19 @@ class SeedResult:
 
     @property
     def series(self) -> Series:
-        """The learning curve: (rows, mean return) pairs."""
+        """The learning curve as pairs (rows, mean return)."""
         means = self.document.get("mean_return") or {}
         return [(int(rows), float(value)) for rows, value in means.get("series") or ()]
 
     @property
     def best_return(self) -> float | None:
-        """The mean return by which the best policy is rated, None if none is."""
+        """The mean return by which the best policy was chosen, or None."""
         score = (self.document.get("policy") or {}).get("score")
         return None if score is None else float(score)
 
     @property
     def rows_to_goal(self) -> int | None:
-        """Rows at the end of a training that the goal has ended, None for others."""
+        """Rows after which the training reached its goal, None if it did not."""
         if self.goal is None or self.document.get("end_reason") != "return":
             return None
         rows = self.document.get("rows")
@@ -66,7 +66,7 @@ class SeedResult:
 
 
 def median_rows(results: Sequence[SeedResult]) -> float | None:
-    """Return the median of rows to the goal; None if half of the seeds or more did not reach it."""
+    """Return the median of rows to the goal, None unless more than half of the seeds reached it."""
     rows = [np.inf if one.rows_to_goal is None else one.rows_to_goal for one in results]
     median = statistics.median(rows) if rows else np.inf
     return None if np.isinf(median) else float(median)
@@ -83,10 +83,10 @@ class Band(NamedTuple):
 
 def band_of(curves: Sequence[Series]) -> Band | None:
     """
-    Return the band of curves at all of their points; None if all are empty.
+    Return median, lowest and highest value of curves at all of their points; None without points.
 
-    A curve is linear between its points, and counts from its first point on. After its last point
-    it keeps its value, since a training that reaches its goal ends before the others.
+    Each curve is interpolated linearly, and counts from its first point on. After its last point it
+    keeps its value, since a training that reaches its goal ends before the others.
     """
     arrays = [np.array(curve, np.float64) for curve in curves if curve]
     if not arrays:

@@ -1,4 +1,4 @@
-"""A search for settings over many trainings, which are kept so that it can be continued."""
+"""A search for good settings by many trainings, stored so that it can be continued."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _RESULT = "result"
 @dataclass(frozen=True, slots=True)
 class TrialResult:
     """
-    The end of one training of a sweep.
+    The result of one training (a trial) of a sweep.
 
-    `value` is the last mean return of its learning curve, None if it failed. `document` holds its
-    output: `rows`, `seconds`, `ended`, or `error`.
+    `value` is the last mean return of the trial's learning curve, None if it failed. `document`
+    holds the trial's output: `rows`, `seconds`, `ended`, or `error`.
     """
 
     number: int
@@ -52,8 +52,8 @@ class Sweep(Closing):
     """
     The trials of one sweep, kept in a directory by Optuna: as JSON lines, never pickles.
 
-    A sweep that is opened again repeats the trials that had not ended. One process at a time may
-    have it open.
+    A sweep that is opened again repeats the trials that had not ended. Only one process at a time
+    may open it.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Sweep(Closing):
 
     @property
     def begun(self) -> int:
-        """Number of trials so far, without trials that will be repeated."""
+        """Number of trials begun so far, without trials that will be repeated."""
         return len(self._trials())
 
     def ask(self) -> tuple[int, dict[str, Any]]:
@@ -90,7 +90,9 @@ class Sweep(Closing):
         return trial.number, dict(trial.params)
 
     def tell(self, number: int, value: float | None, document: Mapping[str, Any]) -> TrialResult:
-        """End a trial with its last mean return, None if it failed, and keep `document` with it."""
+        """
+        End a trial with its last mean return, None if it failed, and store `document` with it.
+        """
         from optuna.trial import TrialState
 
         self._open.pop(number).set_user_attr(_RESULT, dict(document))
@@ -109,7 +111,7 @@ class Sweep(Closing):
         ]
 
     def close(self) -> None:
-        """Let other processes open the sweep. Safe to call twice."""
+        """Close the sweep, so that other processes can open it. Safe to call twice."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -152,7 +154,9 @@ class Sweep(Closing):
 
 
 def draw_trials(results: list[TrialResult]) -> bytes:
-    """Return a PNG of the last mean returns over each setting. Raises the errors of matplotlib."""
+    """
+    Return a PNG of the trials' last mean returns over each setting. Raises matplotlib's errors.
+    """
     ended = [one for one in results if one.value is not None]
     names = list(ended[0].settings)
     figure = new_figure(4 * len(names), 3.5)

@@ -1,4 +1,4 @@
-"""A guest or a fleet that does a task, one step at a time."""
+"""Runners: a guest or a fleet that does a task (calls of one entry point), step by step."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _SEED_BITS = 62  # of an i64
 
 
 class FleetFailed(GuestError):
-    """All guests of a fleet have failed."""
+    """Raised when all guests of a fleet have failed."""
 
 
 class TaskRunner(Protocol):
     """
-    Runs a task.
+    A guest or a fleet that does a task, one step after another.
 
-    `begin_anew` gives new guests, which a reload has initialized, the seed of `initialize`.
+    After a reload that made new guests, `begin_anew` gives them the seed passed to `initialize`.
     `result` and `returned` are the last results of the first live guest, as a number and as bytes.
     `cancel`, which any thread may call, ends the step in progress by GuestCancelled.
     """
@@ -68,7 +68,7 @@ def make_runner(
     budget: Budget,
     renewal: Renewal | None = None,
 ) -> TaskRunner:
-    """Make the guest, or the fleet, and run none of its instructions yet. Raises UsageError."""
+    """Make the guest or the fleet for a task, without running instructions. Raises UsageError."""
     if renewal is not None:
         require_frames(module, task)
         fleet = host.fleet(module, instances, initialize=False)
@@ -84,7 +84,9 @@ def make_runner(
 
 
 def require_frames(module: CompiledModule, task: Task) -> None:
-    """Raise UsageError for a guest that plays episodes within one call: they cannot be cut off."""
+    """
+    Raise UsageError for a guest that plays in a single call, where episodes cannot be cut off.
+    """
     if task.kind not in (ModuleKind.APPLET, ModuleKind.PLAIN):
         raise UsageError(
             f"max_episode_steps is for guests that are called frame by frame: {module.name} is"
@@ -94,9 +96,9 @@ def require_frames(module: CompiledModule, task: Task) -> None:
 
 class Renewal:
     """
-    Replaces guests of a fleet that a limit has cut off.
+    Replaces guests of a fleet that were cut off by a limit on the steps of episodes.
 
-    Each new guest gets its own seed, drawn from `seed`. `renewed` is called after that.
+    Each new guest gets its own seed, drawn from `seed`; then `renewed` is called.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class Renewal:
 
     def renew(self, fleet: Fleet) -> None:
         """
-        Replace the guests that were cut off in the last call. Raises the errors of new guests.
+        Replace the guests that were cut off in the last call. Raises errors of the new guests.
         """
         cut = self._limit.take()
         if not cut:
@@ -122,7 +124,7 @@ class Renewal:
 
 
 class GuestRunner:
-    """One guest. An error of the guest is raised by `step`."""
+    """Does a task with one guest. An error of the guest is raised by `step`."""
 
     def __init__(self, guest: Guest, task: Task, budget: Budget) -> None:
         self.guest = guest
@@ -143,7 +145,7 @@ class GuestRunner:
             self.guest.call(name, *((seed,) if name == SEED_EXPORT else ()))
 
     def begin_anew(self) -> None:
-        """Give the guest its seed, after a reload that has begun it anew."""
+        """Give the guest its seed again, after a reload that restarted it."""
         if self._seed is not None and SEED_EXPORT in self.guest.module.functions:
             self.guest.call(SEED_EXPORT, self._seed)
 
@@ -158,17 +160,17 @@ class GuestRunner:
 
     @property
     def account(self) -> Usage:
-        """Time and memory that the guest is charged with so far."""
+        """Time and memory charged to the guest so far."""
         return self.guest.account
 
     @property
     def failures(self) -> list[GuestError]:
-        """An empty list: a failure of the guest is raised."""
+        """An empty list, since a failure of the guest is raised."""
         return []
 
     @property
     def subject(self) -> Guest:
-        """The guest."""
+        """The guest that does the task."""
         return self.guest
 
     def _step_of(self, kind: ModuleKind) -> Callable[[], None]:
@@ -206,9 +208,10 @@ class GuestRunner:
 
 class FleetRunner:
     """
-    A fleet of applets or of functions of numbers, stepped while one of its guests lives.
+    Does a task with a fleet, stepped as long as one of its guests lives.
 
-    With a `renewal`, guests that were cut off in a step are replaced after it, and all take seeds.
+    The task is a frame of applets, or a function of numbers. With a `renewal`, guests that were cut
+    off in a step are replaced after it, and all guests get seeds.
     """
 
     def __init__(
@@ -236,7 +239,7 @@ class FleetRunner:
         self._gather_failures()
 
     def begin_anew(self) -> None:
-        """Give the guests their seeds, after a reload that has begun them anew."""
+        """Give the guests their seeds again, after a reload that restarted them."""
         if self._seed is not None and SEED_EXPORT in self._fleet.guests[0].module.functions:
             self._call_all(SEED_EXPORT, self._seed)
 
@@ -250,7 +253,7 @@ class FleetRunner:
                 guest.call(name, seed + number)
 
     def step(self) -> None:
-        """Call the function in all guests. Raises FleetFailed if none is left."""
+        """Call the task's function in all guests. Raises FleetFailed if no guest is left."""
         task = self._task
         results = self._fleet.call(task.function, *task.arguments, budget=self._budget)
         if results.failures:
@@ -272,7 +275,7 @@ class FleetRunner:
 
     @property
     def account(self) -> Usage:
-        """Time and memory that all guests are charged with so far."""
+        """Time and memory charged to all guests so far."""
         return self._fleet.account
 
     @property
@@ -282,7 +285,7 @@ class FleetRunner:
 
     @property
     def subject(self) -> Fleet:
-        """The fleet."""
+        """The fleet that does the task."""
         return self._fleet
 
     def _gather_failures(self) -> None:
@@ -295,7 +298,7 @@ class FleetRunner:
 
 
 def failure_summary(failures: Sequence[GuestError], count: int) -> str:
-    """Return a sentence about the guests of a fleet of `count` that failed, one at least."""
+    """Return a sentence about the failed guests, at least one, of a fleet of `count` guests."""
     some = f"{len(failures):,} of {count:,}" if len(failures) < count else f"all {count:,}"
     return f"{some} guests failed, the first: {failures[0]}"
 

@@ -1,4 +1,4 @@
-"""The entry point of a module that is called step by step, and its arguments."""
+"""Tasks: the entry point of a module that is called step by step, and its arguments."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ FRAMES = 600
 @dataclass(frozen=True, slots=True)
 class Task:
     """
-    One entry point and its arguments.
+    One entry point of a module and its arguments.
 
-    `kind` says what it is called with: APPLET and PLAIN with numbers, CMDLET with text in `data`,
-    SERVLET and MODULE_RUN with bytes, WASI_COMMAND with nothing. An empty `function` means that an
-    initialized guest has nothing to call.
+    `kind` says how the entry point is called: APPLET and PLAIN with numbers, CMDLET with text in
+    `data`, SERVLET and MODULE_RUN with bytes, WASI_COMMAND with nothing. An empty `function` means
+    that an initialized guest has nothing to call.
     """
 
     kind: ModuleKind
@@ -53,21 +53,21 @@ class Task:
 
     @property
     def is_repeatable(self) -> bool:
-        """True if the function can be called again in the same guest."""
+        """True if the function can be called more than once in the same guest."""
         return bool(self.function) and self.kind is not ModuleKind.WASI_COMMAND
 
     def budget(self, *, is_set: bool = False, otherwise: float | None = None) -> Budget:
         """
         Return the time budget of one call.
 
-        The limit holds for frames of an applet, and with `is_set`, for a limit that the user gave,
-        for every task; other tasks have `otherwise`, such as 60 seconds.
+        Frames of an applet have the limit of `Limits`. Other tasks have it only with `is_set`,
+        which says that the user gave the limit; else they have `otherwise`, such as 60 seconds.
         """
         return RUN_SECONDS if is_set or self.kind is ModuleKind.APPLET else otherwise
 
     @property
     def title(self) -> str:
-        """Name of the task in a sentence."""
+        """The name of the task for messages."""
         return f"{self.kind.value} {self.function}" if self.function else "a module without a task"
 
 
@@ -77,8 +77,8 @@ def find_task(
     """
     Return the task that the exports of a module suggest.
 
-    `arguments` are for a cmdlet or WASI command, which the module then has to export; a `seed`
-    replaces SEED in them. Raises EntryPointMissing.
+    `arguments` are for a cmdlet or WASI command, which the module must then export; `seed` replaces
+    SEED in the arguments. Raises EntryPointMissing.
     """
     arguments = fill_seed(arguments, seed)
     entry = suggested_entry(module.info) if arguments is None else command_entry(module)
@@ -94,7 +94,7 @@ def fill_seed(arguments: str | None, seed: int | None) -> str | None:
 
 def task_of(entry: EntryPoint, arguments: str = "", data: bytes = b"") -> Task:
     """
-    Return the task of an entry point: cmdlets take `arguments`, functions of bytes `data`.
+    Return the task of calling an entry point, with `arguments` (cmdlets) or `data` (bytes).
 
     Raises UsageError for arguments that are not UTF-8.
     """
@@ -108,7 +108,7 @@ def task_of(entry: EntryPoint, arguments: str = "", data: bytes = b"") -> Task:
 
 
 def suggested_entry(info: ModuleInfo) -> EntryPoint | None:
-    """Return the entry point that a module is made for, None if several are possible."""
+    """Return the entry point that a module was evidently built for, None if that is ambiguous."""
     if not info.entry_points:
         return None
     first = info.entry_points[0]
@@ -133,15 +133,15 @@ def command_entry(module: CompiledModule) -> EntryPoint:
 
 
 def entry_names(info: ModuleInfo) -> str:
-    """Return the entry points of a module with their types, as text."""
+    """Return a text that lists the entry points of a module with their types."""
     return ", ".join(f"{listed([e.name])} {e.type}" for e in info.entry_points) or "nothing"
 
 
 def compile_module(host: Host, data: bytes, name: str) -> CompiledModule:
     """
-    Compile a module before anything of it runs.
+    Compile a module, treating too large memories and tables as faults of the file.
 
-    Raises ModuleError, also for a memory or tables over their limits: the file is at fault.
+    Raises ModuleError, also for a memory or tables over their limits.
     """
     try:
         return host.compile(data, name=name)
@@ -180,7 +180,7 @@ def training_task(module: CompiledModule, arguments: str | None, deed: str) -> T
 
 
 def period_doubt(module: CompiledModule) -> str:
-    """Return a sentence about a declared `decision_period`, which has no effect here, or none."""
+    """Return a warning that a declared `decision_period` has no effect here, or ""."""
     from arkml.sessions.branches import DeclaredBranches
 
     behaviors = DeclaredBranches(module.info.spec).behaviors.items()
@@ -195,7 +195,7 @@ def period_doubt(module: CompiledModule) -> str:
 
 
 def require_learner(module: CompiledModule, settings: LearnerSettings) -> None:
-    """Raise InvalidSettings if the learner does without branches or memory, as SAC does."""
+    """Raise InvalidSettings if the chosen learner lacks branches or memory, as SAC does."""
     from arkml.hive.protocol.settings import Settings
     from arkml.sessions.branches import DeclaredBranches
 

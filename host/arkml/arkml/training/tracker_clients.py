@@ -1,4 +1,4 @@
-"""The services that keep curves of trainings: Weights & Biases and MLflow."""
+"""Clients of trackers, services that store curves of trainings: Weights & Biases and MLflow."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _MAX_NAME, _MAX_VALUE = 250, 6_000  # of MLflow, in characters
 
 class Tracker(Protocol):
     """
-    A run of one training at a tracker. Its methods raise whatever the package raises.
+    The record of one training at a tracker. Its methods raise any error of the tracker's package.
 
-    `id` is the id of the run there, with which a resumed training continues the run.
+    `id` is the id of the record there, by which a resumed training continues it.
     """
 
     @property
     def id(self) -> str: ...
 
     def log(self, metrics: Mapping[str, float], rows: int) -> None:
-        """Add values of metrics at a number of rows."""
+        """Send values of metrics at this number of rows."""
 
     def keep(self, files: Sequence[Path]) -> None:
-        """Keep the policies of the training."""
+        """Upload or copy files with the policies of the training."""
 
     def end(self) -> None:
-        """End the run, after all of it was sent or written."""
+        """End the record, after everything was sent or written."""
 
 
 def require_tracker(name: str) -> None:

@@ -34,8 +34,8 @@ class Tracking(Closing):
     """
     Passes metrics, settings and policies to the tracker of a training, on a thread of its own.
 
-    It does nothing for `options` without a tracker. The first failure is a sentence for `warn`,
-    after which nothing more is passed on.
+    Without a tracker in `options` it does nothing. After the first failure, of which `warn` gets a
+    sentence, nothing more is passed on.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Tracking(Closing):
         self._thread.start()
 
     def finish(self, metrics: Mapping[str, float], rows: int, files: Mapping[str, Path]) -> None:
-        """Pass the last metrics and the policies on, and wait some seconds for the tracker."""
+        """Pass on the last metrics and the policies, and wait some seconds for the tracker."""
         policies = [files[name] for name in _POLICIES if name in files]
         self._log(metrics, rows)
         self._begin_end()
@@ -99,7 +99,7 @@ class Tracking(Closing):
         self.close()
 
     def close(self) -> None:
-        """End the run at the tracker. Safe to call twice."""
+        """End the record at the tracker. Safe to call twice."""
         thread = self._thread
         if thread is None or not thread.is_alive():
             return

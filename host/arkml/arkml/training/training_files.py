@@ -1,4 +1,4 @@
-"""The files of a training: its policies in two formats, and its learning curve as a picture."""
+"""The files of a training: policies in two formats, and the learning curve as a picture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_files(
     Write the policies, such as `walker.onnx` for the `stem` "walker", and the learning curve.
 
     The curve needs matplotlib. Returns the paths by "onnx", "crvo", "last" and "curve", with the
-    folder of traces by "traces", and an error for each that cannot be written.
+    folder of traces by "traces", and an error for each file that cannot be written.
     """
     written: dict[str, Path] = {}
     errors: list[UsageError] = []
@@ -69,7 +69,7 @@ def packed(data: bytes, target: Path) -> bytes:
 
 
 def draw_curve(title: str, training: Series, evaluations: Series) -> bytes:
-    """Return a PNG of mean returns over rows. Raises the errors of matplotlib."""
+    """Return a PNG of mean returns over rows. Raises matplotlib's errors."""
     figure = new_figure(8, 4.5)
     axes = figure.add_subplot()
     for label, series, style in (

@@ -1,4 +1,4 @@
-"""The options of one training: its goal, its pace, its hive and its directory."""
+"""The options of one training: its goal, its pace, its hive, its directory and others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ EvaluationInterval = int | Literal["auto"] | None
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The end of a training: a number of frames, of minutes or a mean return; None for no end."""
+    """When a training ends: after frames, after minutes or at a mean return; None sets no end."""
 
     frames: int | None = None
     minutes: float | None = None
@@ -71,11 +71,11 @@ class Goal:
 
     @property
     def is_open(self) -> bool:
-        """True if no end is given."""
+        """True if no end is set."""
         return self.frames is None and self.minutes is None and self.mean_return is None
 
     def told(self) -> RunGoal | None:
-        """Return the goal as a hive gets it, None for an open one."""
+        """Return the goal in the form that a hive takes, None for a goal without an end."""
         if self.is_open:
             return None
         mean = self.mean_return
@@ -86,7 +86,11 @@ class Goal:
         )
 
     def of(self, task: Task) -> Goal:
-        """Return the goal, by default five minutes for an applet; an open goal runs a task once."""
+        """
+        Return this goal or, if it has no end, the default for a task: five minutes for an applet.
+
+        Other tasks run once.
+        """
         if self.is_open and task.kind is ModuleKind.APPLET and task.is_repeatable:
             return Goal(minutes=DEFAULT_MINUTES)
         return self
@@ -97,14 +101,14 @@ class TrainingOptions:
     """
     The options of one training.
 
-    `hive`, `token`, `allowed_hives`, `settings` and `resume` are as for `arkml.train`; the `token`
-    is not shown.
+    `hive`, `token`, `allowed_hives`, `settings` and `resume` are as for `arkml.train`; the `repr`
+    leaves out the `token`.
 
     Attributes:
         name: File name of the module, such as "walker.wasm"; its stem names the training's files.
         directory: Directory of the training.
         folder: Folder of the module's file, None if it is not known.
-        join: Id or name of the run of the hive that the first run joins, empty to start one.
+        join: Id or name of the run at the hive to join, empty to start a new one.
         checkpoint: "RUN" or "RUN@UPDATES" of the hive, or the path of a file, to start from.
         demonstrations: Path of a file of rows that the run gets before play begins.
         goal: The end of the training.
@@ -121,17 +125,18 @@ class TrainingOptions:
             the frames of an applet.
         threads: The most threads that run the fleet of this process, as in `Host`.
         actors: Number of rollout workers; the first one is this host.
-        runner: Place of the other workers.
+        runner: Where the other workers run: "processes" or "ray".
         ray_address: Address of the Ray cluster; None takes one of this machine.
         track: Name of the tracker that gets the curves.
-        imports: Place of the functions of the game that the guest imports.
+        imports: Name of the functions of the game that the guest imports, such as
+            "mygame:functions".
         wasi: True grants the guest WASI without files.
         page: Port of the page of an embedded hive, 0 for any free port, None for no page.
         watch: File of the module, which is reloaded whenever it has changed, or None.
         keep_module: True lets the hive keep a copy of the module, so that people who look at the
             run can watch its policies play; None does so with an embedded hive only.
         notify: Receivers of the notices about the run.
-        trace_every: Number of evaluations of which the first is recorded in a trace, None for none.
+        trace_every: One in this number of evaluations is recorded in a trace; None records none.
 
     """
 
@@ -206,7 +211,7 @@ class TrainingOptions:
 
     def grant(self) -> HiveGrant:
         """
-        Return the grant of the training: all its guests share one run, kept in `directory`.
+        Return the permission to train: all guests share one run, kept in `directory`.
 
         A `seed` other than 0 is also the learner's. Submits wait for the learner unless frames are
         paced; with the setting `sync` they always wait.
@@ -230,7 +235,7 @@ class TrainingOptions:
 
     @property
     def environment_seed(self) -> int | None:
-        """The seed of the guests of this host, as worker 0; None if they need no seed."""
+        """The seed of the guests of this host, which is worker 0; None if they need no seed."""
         if self.actors is None and self.max_episode_steps is None:
             return None
         return environment_seed(self.seed or self.settings.get("seed", 0), 0, 0)

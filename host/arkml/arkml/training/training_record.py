@@ -1,4 +1,4 @@
-"""The file that names the guest and the run of a training, so that no other guest resumes it."""
+"""The file that records the guest and the run of a training, so that no other guest resumes it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _RUN_ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 class TrainingRecord:
     """
-    The guest and the run of a training, in `training.json` in its directory.
+    The file `training.json` of a training's directory: its guest, its run and its options.
 
-    `grant` is the grant of the training; if the training is resumed, it expects the recorded run.
-    `options` are its options, with the limit of steps and the lockstep that it has begun with. The
-    file also has the ids of runs at trackers, such as "wandb".
+    `grant` is the permission to train; if the training is resumed, it expects the recorded run.
+    `options` has the options of the training, with the limit of steps and the setting `sync` that
+    it began with. The file also has the ids of runs at trackers, such as "wandb".
     """
 
     def __init__(self, data: bytes, options: TrainingOptions) -> None:
@@ -71,23 +71,23 @@ class TrainingRecord:
             )
 
     def tracked(self, tracker: str | None) -> str | None:
-        """Return the id of the run at a tracker that is to be continued, None for a new one."""
+        """Return the id of a tracker's record to be continued, None for a new one."""
         return self._trackers.get(tracker or "")
 
     def keep_tracked(self, tracker: str, run: str) -> None:
-        """Record the run at a tracker. Raises UsageError."""
+        """Store the id of a tracker's record. Raises UsageError."""
         with self._lock:
             self._trackers[tracker] = run
             self._write()
 
     def write(self, run: RunInfo) -> None:
-        """Record the run, once there is one. Raises UsageError."""
+        """Store the run, once there is one. Raises UsageError."""
         with self._lock:
             self._run = run
             self._write()
 
     def note_module(self, sha256: str) -> None:
-        """Record that the module was rebuilt. Raises UsageError."""
+        """Store the SHA-256 of the rebuilt module. Raises UsageError."""
         with self._lock:
             self._sha256 = sha256
             self._write()
