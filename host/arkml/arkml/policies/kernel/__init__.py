@@ -1,4 +1,4 @@
-"""Policies compiled to WebAssembly: a module of one file, which computes one row."""
+"""Kernels: policies compiled to WebAssembly, to one module that computes one row at a time."""
 
 from arkml.policies.kernel.described import HostedModel, hosted, render
 

@@ -1,4 +1,4 @@
-"""WebAssembly modules in the binary format, written instruction by instruction."""
+"""An assembler of WebAssembly modules in the binary format, instruction by instruction."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ class FunctionCode:
         self._code = bytearray()
 
     def local(self, kind: int) -> int:
-        """Return a local that is not in use; what it holds is not known."""
+        """Return an unused local of a type; its content is undefined."""
         if free := self._free.get(kind):
             return free.pop()
         self._locals.append(kind)
         return len(self.params) + len(self._locals) - 1
 
     def release(self, *numbers: int) -> None:
-        """Let later code use these locals."""
+        """Give back locals, for later code to use."""
         for number in numbers:
             kind = self._locals[number - len(self.params)]
             self._free.setdefault(kind, []).append(number)
@@ -146,7 +146,7 @@ class FunctionCode:
         self._code += b"\xfd\x0c" + 2 * struct.pack("<d", value)
 
     def integers(self, value: int) -> None:
-        """Push four equal integers of 32 bits, of which these are the bits."""
+        """Push four equal integers of 32 bits, given as bits."""
         self._code += b"\xfd\x0c" + 4 * struct.pack("<I", value & 0xFFFF_FFFF)
 
     def memory(self, name: str, offset: int = 0) -> None:
@@ -154,24 +154,26 @@ class FunctionCode:
         self._code += _MEMORY[name] + b"\x00" + unsigned(offset)
 
     def store_lane(self, name: str, offset: int, lane: int) -> None:
-        """Add a store of one lane, counted in lanes of its width."""
+        """Add a store of one lane of a vector, counted in lanes of the stored width."""
         self._code += b"\xfd" + unsigned(_LANES[name]) + b"\x00" + unsigned(offset)
         self._code.append(lane)
 
     def lane(self, number: int) -> None:
-        """Replace four float32 by one of them."""
+        """Replace a vector of four float32 by one of them."""
         self._code += b"\xfd\x1f" + bytes([number])
 
     def shuffle(self, lanes: Sequence[int]) -> None:
-        """Replace two vectors by the lanes, of 32 bits, of both: 0 to 3, and 4 to 7."""
+        """
+        Replace two vectors by lanes of 32 bits, 0 to 3 of the first, and 4 to 7 of the second.
+        """
         self._code += b"\xfd\x0d" + bytes(4 * lane + byte for lane in lanes for byte in range(4))
 
     @contextmanager
     def loop(self, turns: int, *steps: tuple[int, int]) -> Iterator[None]:
         """
-        Repeat what is added within, `turns` times, 1 at least.
+        Repeat the code added in a `with` block, `turns` times, at least once.
 
-        steps: locals of type i32, each with what is added to it after each turn.
+        steps: locals of type i32, each with a number that is added to it after each turn.
         """
         counter = self.local(I32)
         self.i32(turns)
@@ -194,22 +196,24 @@ class FunctionCode:
 
     @contextmanager
     def branch(self) -> Iterator[None]:
-        """Do what is added within only if the i32 on the stack is not 0; see `otherwise`."""
+        """
+        Run the code added in a `with` block only if the i32 on the stack is not 0; see `otherwise`.
+        """
         self._code += b"\x04\x40"
         yield
         self._code.append(0x0B)
 
     def otherwise(self) -> None:
-        """Begin what a `branch` does if the i32 was 0."""
+        """Begin the code of a `branch` that runs if the i32 was 0."""
         self._code.append(0x05)
 
     @property
     def size(self) -> int:
-        """Bytes of the instructions up to here."""
+        """Bytes of the instructions added so far."""
         return len(self._code)
 
     def body(self) -> bytes:
-        """Return the function as the code section has it."""
+        """Return the function as an entry of the code section."""
         groups: list[tuple[int, int]] = []
         for kind in self._locals:
             if groups and groups[-1][1] == kind:
@@ -224,7 +228,7 @@ class Module:
     """
     A module under construction, without imports, with one memory of a fixed size.
 
-    Functions have the indices in which they are added.
+    Functions have indices in the order in which they are added.
     """
 
     def __init__(self) -> None:
@@ -241,11 +245,11 @@ class Module:
         return index
 
     def data(self, offset: int, content: bytes) -> None:
-        """Have the memory begin with these bytes at an offset."""
+        """Initialize the memory with these bytes at an offset."""
         self._data.append((offset, content))
 
     def binary(self, size: int, section: str, content: bytes) -> bytes:
-        """Return the module with `size` bytes of memory, and a custom section."""
+        """Return the module with a memory of `size` bytes, and a custom section with `content`."""
         types = list(dict.fromkeys((f.params, f.results) for f in self._functions))
         pages = unsigned(max(1, -(-size // PAGE)))
         exports = [_sized(b"memory") + b"\x02\x00"]

@@ -1,4 +1,4 @@
-"""Kernels of policy files, which say how they act."""
+"""Kernels of policy files, with notes on the roles of their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def render(data: bytes, wanted: Wanted | None = None, *, limits: Limits = _LIMIT
 
     Args:
         data: An ONNX or Cervo file.
-        wanted: What the sessions take; None takes it from the file, the branches from the metadata
-            that learners of arkml write.
+        wanted: Features, actions and branches of the sessions; None takes them from the file, the
+            branches from metadata that learners of arkml write.
         limits: Limits of models.
 
     Returns:
@@ -42,7 +42,7 @@ def render(data: bytes, wanted: Wanted | None = None, *, limits: Limits = _LIMIT
         ModelRejected: The file is not a model that arkml runs, or has operators that cannot be
             compiled, which the message names.
         SnapshotTooLarge: The file is larger than `limits` allow.
-        InvalidArguments: The model does not fit what is wanted.
+        InvalidArguments: The model does not fit `wanted`.
 
     """
     file = _file(data, limits)
@@ -54,10 +54,10 @@ def render(data: bytes, wanted: Wanted | None = None, *, limits: Limits = _LIMIT
 
 class HostedModel(NamedTuple):
     """
-    A policy whose outputs another runtime computes.
+    A policy for a page in which another runtime, not a kernel, computes the outputs.
 
     Attributes:
-        kernel: As `render` returns it, but without `run`.
+        kernel: A module as `render` returns it, but without `run`.
         model: The ONNX file of the model, whose inputs and outputs are float32 with the rows first.
         rows: The only number of rows that the model takes, None for any number.
 
@@ -70,9 +70,9 @@ class HostedModel(NamedTuple):
 
 def hosted(data: bytes, wanted: Wanted, *, limits: Limits = _LIMITS) -> HostedModel:
     """
-    Return a policy for `kernel.js` and a runtime beside it, for operators that no kernel has.
+    Return a policy for `kernel.js` and another runtime, for operators that no kernel supports.
 
-    Takes and raises what `render` does, but for such operators.
+    The arguments and errors are those of `render`, but such operators raise nothing.
     """
     file = _file(data, limits)
     signature = _signature(file, wanted)

@@ -1,4 +1,4 @@
-"""The code of a kernel: a function for each stage, over a memory in which all has its place."""
+"""The code of a kernel: one function for each stage, over values at fixed places in memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Addresses: TypeAlias = npt.NDArray[np.int64]
 
 
 class KernelMemory:
-    """The places of values in the memory of a module, and what it begins with."""
+    """The addresses of values in the memory of a module, and its initial content."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
@@ -52,7 +52,7 @@ class KernelMemory:
         self.size = _START
 
     def room(self, size: int) -> int:
-        """Return the address of room that nothing else has. Raises ModelRejected."""
+        """Return the address of unused memory for `size` bytes. Raises ModelRejected."""
         address = self.size
         self.size = -(-(address + size + _SLACK) // _VECTOR) * _VECTOR
         if self.size > MOST_BYTES:
@@ -60,13 +60,13 @@ class KernelMemory:
         return address
 
     def address(self, value: Value) -> int:
-        """Return the address of a value; a constant is stored when it is first asked for."""
+        """Return the address of a value; a constant is stored at the first request."""
         inner, start = base(value)
         return self._padded(inner, 0) + _FLOAT * start
 
     def matrix(self, value: Value) -> tuple[int, int]:
         """
-        Return the address of matrices, [batch, rows, columns], and the bytes between two rows.
+        Return the address of matrices, [batch, rows, columns], and the bytes from row to row.
 
         Rows of constants are padded to whole vectors.
         """
@@ -80,7 +80,7 @@ class KernelMemory:
         """
         Return the address of one matrix, [1, rows, columns], cut into columns of `vectors` vectors.
 
-        Each is stored by itself, row by row, and the last one may have fewer vectors.
+        Each column is stored separately, row by row; the last one may have fewer vectors.
         """
         columns = value.shape[2]
         padded = np.pad(value.numbers[0], [(0, 0), (0, -columns % _FLOAT)]).astype("<f4")
@@ -89,7 +89,7 @@ class KernelMemory:
         return self.stored(b"".join(part.tobytes() for part in parts))
 
     def stored(self, content: bytes) -> int:
-        """Return the address of bytes that the memory begins with."""
+        """Store bytes as initial content of the memory, and return their address."""
         address = self.room(len(content))
         self._module.data(address, content)
         return address
@@ -112,7 +112,7 @@ class KernelMemory:
 
 
 class Emission:
-    """Writes the functions of stages."""
+    """Writes the functions of a kernel's stages."""
 
     def __init__(self, module: Module, memory: KernelMemory, functions: Functions) -> None:
         self._module = module

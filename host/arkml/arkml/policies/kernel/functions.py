@@ -1,4 +1,6 @@
-"""Functions of float32 that have the same bits on every machine, four numbers at a time."""
+"""
+Functions of float32, such as exp, with the same bits on every machine, four numbers at a time.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ ERF_FAR = (-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.0677
 
 class Functions:
     """
-    The functions of one module, added when they are first asked for.
+    The float32 functions of one module, added to it at the first request.
 
     Each takes four float32 and returns four. NaN gives NaN.
     """
@@ -40,7 +42,7 @@ class Functions:
         self._indices: dict[str, int] = {}
 
     def index(self, name: str) -> int:
-        """Return the index of a function: a name of `KNOWN`."""
+        """Return the index of a function, named as in `KNOWN`."""
         if name not in self._indices:
             function = FunctionCode([V128], [V128])
             if name in _ALONE:

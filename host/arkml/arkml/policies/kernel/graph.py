@@ -25,7 +25,7 @@ ZERO = -1
 
 
 class NumberKind(Enum):
-    """The element types of values; a true element has all bits set, a false one none."""
+    """The element types of values; as a bool, true has all bits set and false none."""
 
     FLOAT = "float32"
     INTEGER = "int32"
@@ -33,7 +33,7 @@ class NumberKind(Enum):
 
 
 class Pattern(Enum):
-    """The way in which the elements of a source belong to those of a result of rows."""
+    """How the elements of an operand are broadcast to the rows of a result."""
 
     EACH = "each"
     ONE = "one"
@@ -44,7 +44,7 @@ class Pattern(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A tensor of one row, contiguous, with four bytes for each element."""
+    """A tensor that a kernel computes for one row, contiguous, with four bytes for each element."""
 
     shape: Shape
     kind: NumberKind
@@ -57,14 +57,14 @@ class Value:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given(Value):
-    """An input of the model."""
+    """An input of the model, as a value of the graph."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(Value):
-    """Numbers of the file: float32, or int32 for other kinds, [*shape]."""
+    """Numbers stored in the file: float32, or int32 for other kinds, [*shape]."""
 
     numbers: npt.NDArray[Any]
 
@@ -72,7 +72,7 @@ class Constant(Value):
 @dataclass(frozen=True, slots=True, eq=False)
 class Pointwise(Value):
     """
-    An operation on the elements of sources, which are broadcast.
+    An elementwise operation on source values, which are broadcast.
 
     It is one of `pointwise.OPERATIONS` or `functions.KNOWN`.
     """
@@ -83,7 +83,7 @@ class Pointwise(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View(Value):
-    """Elements of a source that lie side by side from element `start` on."""
+    """Contiguous elements of a source value, from element `start` on."""
 
     source: Value
     start: int
@@ -91,7 +91,7 @@ class View(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arranged(Value):
-    """Elements of sources in another order. places: int64, [*shape]."""
+    """Elements of source values in another order. places: int64, [*shape], their indices."""
 
     sources: tuple[Value, ...]
     places: Places
@@ -100,7 +100,7 @@ class Arranged(Value):
 @dataclass(frozen=True, slots=True, eq=False)
 class Product(Value):
     """
-    Matrices by matrices.
+    A product of matrices.
 
     left: [batch, rows, inner]. right: [batch, inner, columns], or [1, inner, columns] for all.
     """
@@ -111,7 +111,7 @@ class Product(Value):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduced(Value):
-    """The sum, the highest or the lowest of the last dimension of a source, which is left out."""
+    """The sum, maximum or minimum over the last dimension of a source value, which is dropped."""
 
     operation: str
     source: Value
@@ -120,9 +120,9 @@ class Reduced(Value):
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranked(Value):
     """
-    The place of the highest element in the last dimension of a source, which is left out.
+    The index of the highest element in the last dimension of a source value, which is dropped.
 
-    The first one if several are equal, or the last one.
+    Of equal elements it is the first one, or the last one.
     """
 
     source: Value
@@ -132,10 +132,10 @@ class Ranked(Value):
 @dataclass(frozen=True, slots=True, eq=False)
 class Picked(Value):
     """
-    Blocks of a source by numbers that only a run knows.
+    Blocks of a source value, picked by indices that are known only in a run.
 
     source: [outer, blocks, inner]. numbers: integers, [picks]; negative ones count from the end,
-    and those beyond are the nearest. Shape: [outer, picks, inner].
+    and indices out of range are clipped. Shape: [outer, picks, inner].
     """
 
     source: Value
@@ -143,7 +143,11 @@ class Picked(Value):
 
 
 def constant(numbers: Any) -> Constant:
-    """Return numbers of numpy as a value. Raises ModelRejected for unknown types."""
+    """
+    Return a constant value of the graph for a numpy array or number.
+
+    Raises ModelRejected for unknown dtypes.
+    """
     array = np.asarray(numbers)
     if array.dtype == np.bool_:
         return Constant(array.shape, NumberKind.BOOLEAN, -array.astype(np.int32))
@@ -157,12 +161,12 @@ def constant(numbers: Any) -> Constant:
 
 
 def number(value: float) -> Constant:
-    """Return one float32."""
+    """Return a constant value of one float32."""
     return constant(np.float32(value))
 
 
 def pointwise(operation: str, *sources: Value, kind: NumberKind = NumberKind.FLOAT) -> Value:
-    """Return an operation on sources whose shapes are broadcast."""
+    """Return an elementwise operation on sources whose shapes are broadcast."""
     shape = tuple(np.broadcast_shapes(*(source.shape for source in sources)))
     width, fitting = 0, []
     for source in sources:
@@ -174,9 +178,7 @@ def pointwise(operation: str, *sources: Value, kind: NumberKind = NumberKind.FLO
 
 
 def pattern_of(source: Shape, shape: Shape) -> tuple[Pattern, int]:
-    """
-    Return how a source is broadcast to a shape, and the width of the rows, 0 if there are none.
-    """
+    """Return how a source shape is broadcast to a shape, and the width of its rows, or 0."""
     count = prod(shape)
     if prod(source) == count:
         return Pattern.EACH, 0
@@ -194,7 +196,7 @@ def pattern_of(source: Shape, shape: Shape) -> tuple[Pattern, int]:
 
 
 def reshaped(source: Value, shape: Shape) -> Value:
-    """Return a source in another shape, of as many elements. Raises ModelRejected for others."""
+    """Return a value in another shape with the same number of elements. Raises ModelRejected."""
     if source.shape == shape:
         return source
     if source.count != prod(shape):
@@ -208,23 +210,23 @@ def reshaped(source: Value, shape: Shape) -> Value:
 
 
 def places_of(source: Value) -> Places:
-    """Return the place of each element of a source: int64, [*shape]."""
+    """Return the index of each element of a value: int64, [*shape]."""
     require_places(source.count)
     return np.arange(source.count, dtype=np.int64).reshape(source.shape)
 
 
 def require_places(count: int) -> None:
-    """Raise ModelRejected for more elements than may be moved."""
+    """Raise ModelRejected for more elements than a kernel may rearrange."""
     if count > MOST_PLACES:
         raise ModelRejected(f"{count} elements are moved, {MOST_PLACES} at most may be")
 
 
 def moved(sources: Sequence[Value], places: Places) -> Value:
     """
-    Return elements of sources in another order.
+    Return a value made of elements of sources in another order.
 
-    places: int64, [*shape]. Elements that lie side by side are a view; those of constants are a
-    constant.
+    places: int64, [*shape], the index of each element among those of all sources. Contiguous
+    elements give a view, elements of constants a constant.
     """
     require_places(places.size)
     shape, kind = places.shape, sources[0].kind
@@ -257,7 +259,7 @@ def _origin(source: Value, places: Places) -> tuple[Value, Places]:
 
 
 def expanded(source: Value, shape: Shape) -> Value:
-    """Return a source broadcast to a shape."""
+    """Return a value broadcast to a shape."""
     if source.count == prod(shape):
         return reshaped(source, shape)
     require_places(prod(shape))
@@ -265,12 +267,12 @@ def expanded(source: Value, shape: Shape) -> Value:
 
 
 def transposed(source: Value, order: Sequence[int]) -> Value:
-    """Return a source with its dimensions in another order."""
+    """Return a value with its dimensions in another order."""
     return moved([source], places_of(source).transpose(order))
 
 
 def joined(sources: Sequence[Value], axis: int) -> Value:
-    """Return sources side by side along an axis."""
+    """Return values concatenated along an axis."""
     if len(sources) == 1:
         return sources[0]
     starts = np.cumsum([0, *(source.count for source in sources)])
@@ -301,7 +303,7 @@ def product(left: Value, right: Value) -> Value:
 
 
 def reduced(operation: str, source: Value, axes: Sequence[int], *, keeps: bool) -> Value:
-    """Return the "add", "max" or "min" of a source along axes, which are kept as 1 or left out."""
+    """Return the "add", "max" or "min" of a value along axes, which become 1 if `keeps`, or go."""
     left, rows = _rows_along(source, axes)
     found = Reduced(rows.shape[:-1], source.kind, operation, rows)
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(source.shape))
@@ -309,7 +311,9 @@ def reduced(operation: str, source: Value, axes: Sequence[int], *, keeps: bool) 
 
 
 def highest_place(source: Value, axis: int, *, keeps: bool, is_last: bool) -> Value:
-    """Return the place of the highest element along an axis."""
+    """
+    Return the index of the highest element along an axis: of equal ones the first, or the last.
+    """
     left, rows = _rows_along(source, [axis])
     found = Ranked(rows.shape[:-1], NumberKind.INTEGER, rows, is_last)
     kept = (*source.shape[:axis], 1, *source.shape[axis + 1 :])

@@ -1,4 +1,4 @@
-"""The noise of `policies.noise` as code, with the same bits on every machine."""
+"""The noise of `policies.noise` as wasm code, with the same bits on every machine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _FLOAT = 4
 
 class NoiseCode:
     """
-    Writes the function that fills an input of `width` numbers at an address.
+    Writes the function that fills an input of `width` numbers, at an address, with noise.
 
-    It takes the stream of an agent (i64), its step (i64), and 1 for pink noise (i32).
+    Its parameters are an agent's stream (i64), its step (i64), and 1 for pink noise (i32).
     """
 
     def __init__(self, module: Module, functions: Functions, address: int, width: int) -> None:
@@ -21,7 +21,7 @@ class NoiseCode:
         self._address, self._width = address, width
 
     def add(self, export: str) -> None:
-        """Add and export the function."""
+        """Add the function to the module, and export it."""
         mix = self._module.add(_mix())
         normal = self._module.add(self._normal(mix))
         f = FunctionCode([I64, I64, I32])

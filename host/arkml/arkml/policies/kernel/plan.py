@@ -1,4 +1,4 @@
-"""What a kernel computes one after another, and what it keeps in registers in between."""
+"""The plan of a kernel: its stages in order, with the values kept in registers in between."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_OPERATIONS = 48
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An element of a value in memory."""
+    """An expression: an element of a value in memory."""
 
     value: Value
     pattern: Pattern
@@ -36,7 +36,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """An operation on what expressions give."""
+    """An expression: an operation on the results of other expressions."""
 
     operation: str
     sources: tuple[Expression, ...]
@@ -44,7 +44,7 @@ class Operated:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An element of the product in whose loops the expression is computed."""
+    """An expression: an element of the matrix product in whose loops it is computed."""
 
 
 Expression: TypeAlias = Loaded | Operated | Made
@@ -55,8 +55,8 @@ class Stage:
     """
     One stage of a kernel, which stores `value`.
 
-    Its elements are those of `expression`, [rows, width], in the loops of `product` if there is
-    one. A stage without an expression is not a Pointwise.
+    `expression`, [rows, width], gives the elements, computed in the loops of `product` if that is
+    given. A stage without an expression computes a value that is not a Pointwise.
     """
 
     value: Value
@@ -66,7 +66,7 @@ class Stage:
 
 
 def base(value: Value) -> tuple[Value, int]:
-    """Return the value whose memory a value lies in, and the element where it begins."""
+    """Return the value in whose memory a value lies, and the index of its first element there."""
     return (value.source, value.start) if isinstance(value, View) else (value, 0)
 
 
@@ -86,7 +86,7 @@ def sources_of(value: Value) -> tuple[Value, ...]:
 
 
 def plan(outputs: Sequence[Value]) -> list[Stage]:
-    """Return the stages by which outputs are computed, in order."""
+    """Return the stages that compute the outputs, in order."""
     order = list(ordered(outputs))
     uses = Counter(id(source) for value in order for source in sources_of(value))
     uses.update(id(value) for value in outputs)
@@ -120,7 +120,7 @@ def _read(stage: Stage) -> Iterator[Value]:
 
 
 def ordered(outputs: Sequence[Value]) -> Iterator[Value]:
-    """Yield all values, each after those that it is computed from."""
+    """Yield all values that outputs need, each after its own sources."""
     seen: set[int] = set()
     todo: list[tuple[Value, bool]] = [(value, False) for value in reversed(outputs)]
     while todo:

@@ -1,4 +1,4 @@
-"""The operations on elements, four at a time, as instructions."""
+"""Elementwise operations, on four elements at a time, as wasm instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vetted ONNX graphs, read as the values of one row."""
+"""The translation of vetted ONNX graphs to the values of one row."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _WITHOUT_TRANSLATION = frozenset({"Constant", "Shape"})
 
 def outputs_of_row(vetted: Vetted, inputs: Sequence[Port], outputs: Sequence[Port]) -> list[Value]:
     """
-    Return the outputs of a graph for one row, with as many elements as their ports.
+    Return the outputs of a graph for one row, as values with as many elements as their ports.
 
-    Raises ModelRejected for what a kernel cannot compute, with the names of all its operators that
-    a kernel has not.
+    Raises ModelRejected for a graph that a kernel cannot compute; the message names all unsupported
+    operators.
     """
     nodes = vetted.model.graph.node
     unknown = {node.op_type for node in nodes} - TRANSLATIONS.keys() - _WITHOUT_TRANSLATION

@@ -29,18 +29,18 @@ class Kernel:
     """
     A module without imports that computes one row of a model.
 
-    It exports `memory`, which never grows; `run()`, which reads the inputs and writes the outputs;
-    and `noise(stream: i64, step: i64, pink: i32)`, which fills the input of that stem, if there is
-    one, as `policies.noise` does. All have the same bits on every machine.
+    The module exports `memory`, which never grows; `run()`, which reads the inputs and writes the
+    outputs; and `noise(stream: i64, step: i64, pink: i32)`, which fills the noise input, if there
+    is one, as `policies.noise` does. Results have the same bits on every machine.
 
     Args:
-        vetted: A graph whose rows are first in all inputs and outputs. With None there is no
-            `run`: another runtime computes the outputs from the inputs, in the same memory.
-        inputs: Its inputs.
+        vetted: A graph whose rows are first in all inputs and outputs. With None there is no `run`:
+            another runtime computes the outputs from the inputs, in the same memory.
+        inputs: The inputs of the graph.
         outputs: The outputs that are computed.
 
     Raises:
-        ModelRejected: The graph has what a kernel cannot compute.
+        ModelRejected: The graph has operators that a kernel cannot compute.
 
     """
 
@@ -88,7 +88,7 @@ class Kernel:
         return self._memory.size
 
     def binary(self, notes: Mapping[str, object]) -> bytes:
-        """Return the module, with notes in the section."""
+        """Return the module, with `notes` as JSON in its custom section."""
         text = json.dumps({"version": VERSION, **notes}, separators=(",", ":"))
         return self._module.binary(self._memory.size, SECTION, text.encode())
 

@@ -1,4 +1,4 @@
-"""Models that the host runs as WebAssembly, row by row."""
+"""Models that the host runs as WebAssembly kernels, row by row."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Column = tuple[Floats, int]
 
 
 class LoadedModule(Protocol):
-    """A module that was compiled for this machine. Any thread may use it."""
+    """A kernel that was compiled for this machine. Any thread may use it."""
 
     def runs(self, inputs: Sequence[Column], outputs: Sequence[Column]) -> Callable[[], None]:
-        """Return a call that runs the module on all rows, which may raise Unavailable."""
+        """Return a function that runs the kernel on all rows, and may raise Unavailable."""
 
     def draw(self, streams: Words, steps: Words, out: Column, *, is_pink: bool) -> None:
-        """Fill a column with the noise of agents: uint64, [n], streams at steps."""
+        """Fill a column with the noise of agents, given their streams and steps: uint64, [n]."""
 
 
 LoadModule = Callable[[bytes], LoadedModule]
@@ -52,10 +52,10 @@ class _Unstopped:
 
 class RowModel:
     """
-    A `model.Model` that is compiled to WebAssembly, whose answers are equal on every machine.
+    A `Model` that is compiled to WebAssembly, so that its answers are equal on every machine.
 
-    `seconds` is the time that a batch may take. Raises ModelRejected for a graph that cannot be
-    compiled, and as `LoadTime.late`.
+    `seconds` limits the time of a batch. Raises ModelRejected for a graph that cannot be compiled,
+    and as `LoadTime.late`.
     """
 
     def __init__(
@@ -85,7 +85,9 @@ class RowModel:
         fetches: Mapping[str, Floats],
         limit: RunLimit,
     ) -> Sequence[Call]:
-        """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
+        """
+        Return functions that run the model; feeds, fetches: float32, [count, *shape], by port name.
+        """
         together = int(min(ALIKE, max(1.0, _CALL_SECONDS / self._row_seconds)))
         calls = [self._call(part, feeds, fetches) for part in chunks(count, together)]
         if count * self._row_seconds <= _QUICK:
@@ -96,7 +98,9 @@ class RowModel:
     def fill_noise(
         self, port: Port, out: Floats, streams: Words, steps: Words, *, is_pink: bool
     ) -> None:
-        """Fill an input as `model.MakesNoise` says, with the same numbers everywhere."""
+        """
+        Fill an input with noise, as in the protocol `MakesNoise`, with equal bits on every machine.
+        """
         column = out, self._kernel.inputs[port.name]
         self._module.draw(streams, steps, column, is_pink=is_pink)
 

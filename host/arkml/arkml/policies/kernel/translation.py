@@ -1,4 +1,4 @@
-"""The operators of ONNX that a kernel can compute, as values for one row."""
+"""The translation of ONNX operators, those a kernel supports, to values of one row."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_STEPS = 64  # of a recurrent operator, which are written one after another
 
 
 class Node:
-    """A node: its checked attributes, its inputs as values, and the shapes of its outputs."""
+    """An ONNX node in translation: its attributes, its inputs as values, its outputs' shapes."""
 
     def __init__(
         self, call: Call, inputs: Sequence[Value | None], shapes: Sequence[tuple[int, ...]]
@@ -57,29 +57,29 @@ class Node:
 
     @property
     def inputs(self) -> list[Value]:
-        """The inputs that there are."""
+        """The inputs that are not missing, as values."""
         return [one for one in self._inputs if one is not None]
 
     def input(self, index: int) -> Value:
-        """Return an input. Raises ModelRejected if it is missing."""
+        """Return input `index` as a value. Raises ModelRejected if it is missing."""
         found = self.optional(index)
         if found is None:
             raise ModelRejected(f"input {index} is missing")
         return found
 
     def optional(self, index: int) -> Value | None:
-        """Return an input, or None if it is missing."""
+        """Return input `index` as a value, or None if it is missing."""
         return self._inputs[index] if index < len(self._inputs) else None
 
     def floats(self) -> list[Value]:
-        """Return the inputs that there are. Raises ModelRejected unless they are floats."""
+        """Return the inputs that are not missing. Raises ModelRejected unless they are floats."""
         for one in self.inputs:
             if one.kind is not NumberKind.FLOAT:
                 raise ModelRejected(f"it computes with {one.kind.value} numbers")
         return self.inputs
 
     def float(self, name: str, default: float) -> float:
-        """Return an attribute that is a float."""
+        """Return a float attribute of the node, or its default."""
         value = self.call.attribute(name)
         return default if value is None else float(value)
 
