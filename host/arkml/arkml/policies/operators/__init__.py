@@ -1,4 +1,6 @@
-"""The operators that a policy may use, each with a rule that sizes its outputs before a run."""
+"""
+The operators that a policy's model may use, each with a rule that sizes its outputs before a run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of operators that move elements. Their whole cost is reading and writing elements."""
+"""Size rules of operators that only move elements; their cost is reading and writing these."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ _Integers = tuple[int, ...]
 
 
 def slice_arguments(call: Call) -> tuple[_Integers, _Integers, _Integers, _Integers]:
-    """Return the axes that a Slice names, with the start, end and step of each."""
+    """Return the axes that a Slice names, and the start, end and step for each."""
     axes: _Integers | None
     if call.version < 10:
         starts, ends = call.integers("starts"), call.integers("ends")
@@ -194,7 +194,7 @@ def gather(call: Call) -> list[Tensor]:
 
 
 def shape_of(call: Call) -> list[Tensor]:
-    """Return Shape of input 0, from `start` to `end`, with its values."""
+    """Size Shape of input 0, from `start` to `end`, and track its values."""
     start = call.integer("start", 0)
     end = None if call.attribute("end") is None else call.integer("end", 0)
     shape = call.input(0).shape[start:end]
@@ -239,7 +239,7 @@ def constant_of_shape(call: Call) -> list[Tensor]:
 
 
 def constant(call: Call) -> list[Tensor]:
-    """Return the tensor of a Constant, from the one attribute that holds it."""
+    """Size a Constant, and track its values, from the one attribute that holds them."""
     tensor = call.attribute("value")
     if isinstance(tensor, Tensor):
         return [tensor]

@@ -1,4 +1,4 @@
-"""One node as a rule sees it: its attributes, and the known facts of its inputs."""
+"""One ONNX node as a size rule sees it: its attributes, and the known facts of its inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ElementType(IntEnum):
 
     @property
     def text(self) -> str:
-        """The name that numpy has for it."""
+        """The numpy name of the type."""
         return _TEXTS[self]
 
 
@@ -83,17 +83,18 @@ FLOATS = frozenset({ElementType.FLOAT, ElementType.FLOAT16, ElementType.DOUBLE})
 
 
 def grows(number: int) -> bool:
-    """Return True if a size or an entry of a shape grows with the batch."""
+    """Return whether a size, or an entry of a shape, depends on the batch size."""
     return number != 0 and number % ROWS == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """
-    A tensor as it is known before a run.
+    The facts about a tensor that are known before a run.
 
     shape: exact for a batch of ROWS. value: the elements, row-major, of a short integer tensor that
-    does not depend on the values of inputs, else None. stored: the elements lie in the file.
+    does not depend on the values of inputs, else None. stored: True if the elements are stored in
+    the file.
     """
 
     kind: ElementType
@@ -109,10 +110,10 @@ class Tensor:
 
 class Call:
     """
-    One node: operator, opset version, inputs, attributes, and the number of its outputs.
+    One ONNX node: operator, opset version, inputs, attributes, and number of outputs.
 
-    A rule may add to `work`, in multiply-adds, to `steps`, the pieces that the operator takes one
-    by one, and to `scratch`, in bytes, for a batch of ROWS.
+    A size rule may add costs for a batch of ROWS: to `work`, in multiply-adds, to `steps`, the
+    number of sequential pieces, and to `scratch`, in bytes.
     """
 
     __slots__ = ("_attributes", "inputs", "op", "outputs", "scratch", "steps", "version", "work")
@@ -135,25 +136,25 @@ class Call:
         self._attributes = attributes
 
     def input(self, index: int) -> Tensor:
-        """Return an input. Raises ModelRejected if it is missing."""
+        """Return input `index`. Raises ModelRejected if it is missing."""
         tensor = self.optional(index)
         if tensor is None:
             raise ModelRejected(f"input {index} is missing")
         return tensor
 
     def optional(self, index: int) -> Tensor | None:
-        """Return an input, or None if it is missing."""
+        """Return input `index`, or None if it is missing."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def known(self, index: int) -> tuple[int, ...]:
-        """Return the values of an input. Raises ModelRejected if only a run can tell them."""
+        """Return the values of input `index`. Raises ModelRejected if only a run can tell them."""
         value = self.input(index).value
         if value is None:
             raise ModelRejected(f"the values of input {index} are known only at run time")
         return value
 
     def attribute(self, name: str) -> Any:
-        """Return the attribute's value, or None."""
+        """Return the value of an attribute, or None."""
         return self._attributes.get(name)
 
     def integer(self, name: str, default: int) -> int:
@@ -164,7 +165,9 @@ class Call:
         return value
 
     def integers(self, name: str) -> tuple[int, ...] | None:
-        """Return a list of integers or None. Raises ModelRejected if it has another type."""
+        """
+        Return an attribute that is a list of integers, or None. Raises ModelRejected for others.
+        """
         value = self._attributes.get(name)
         if value is None:
             return None
@@ -173,11 +176,11 @@ class Call:
         return value
 
     def axis(self, rank: int, default: int) -> int:
-        """Return attribute `axis`, counted from the front. Raises ModelRejected."""
+        """Return the attribute `axis`, counted from the front. Raises ModelRejected."""
         return checked_axis(self.integer("axis", default), rank)
 
     def axes(self, rank: int, first_version_with_input: int) -> tuple[int, ...] | None:
-        """Return the axes, an attribute in old versions and input 1 since, or None."""
+        """Return the axes, or None: an attribute in old opset versions, input 1 in later ones."""
         if self.version < first_version_with_input:
             declared = self.integers("axes")
         else:
@@ -211,7 +214,7 @@ def checked_type(number: int) -> ElementType:
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that tensors of these shapes broadcast to. Raises ModelRejected."""
+    """Return the shape to which tensors of these shapes broadcast. Raises ModelRejected."""
     first = shapes[0]
     if all(shape == first for shape in shapes):
         return first

@@ -1,4 +1,4 @@
-"""The rule of Einsum."""
+"""The size rule of Einsum."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def einsum(call: Call) -> list[Tensor]:
 
 
 def terms_of(call: Call) -> tuple[list[str], str]:
-    """Return the indices of the tensors and of the result of an Einsum. Raises ModelRejected."""
+    """Return the indices of each tensor of an Einsum, and of its result. Raises ModelRejected."""
     equation, count = call.attribute("equation"), len(call.inputs)
     text = equation.decode(errors="replace") if isinstance(equation, bytes) else ""
     match = _EQUATION.fullmatch(text.replace(" ", "")) if len(text) < 100 else None

@@ -1,8 +1,8 @@
 """
-The CPU time of operators: nanoseconds for each unit of their work, as measured.
+The CPU time of operators: measured nanoseconds for each unit of their work.
 
 `tests/benchmarks/operator_costs.py` measures them, over shapes that are slow for their size, on one
-core of a Xeon of 2023 (AVX-512). A slower machine is found in the trial run of each model.
+core of a Xeon of 2023 (AVX-512). A slower machine is detected by the trial run of each model.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _DOUBLE = 3.0  # nanoseconds at least for an element of 8 bytes: such code is ra
 
 class UnitCost(NamedTuple):
     """
-    Nanoseconds of an operator's units of work.
+    Nanoseconds for each unit of an operator's work.
 
-    element: an element that is read or written. work, step: as in `Call`.
+    element: for each element read or written. work, step: for each unit of these, as in `Call`.
     """
 
     element: float
@@ -33,7 +33,9 @@ class UnitCost(NamedTuple):
 
 
 class OperatorCost(NamedTuple):
-    """The weights of an operator on ordinary numbers, and on the worst, which are below 1e-38."""
+    """
+    The unit costs of an operator on ordinary numbers, and on the slowest, which are below 1e-38.
+    """
 
     ordinary: UnitCost
     subnormal: UnitCost
@@ -107,7 +109,7 @@ WEIGHTS: dict[str, OperatorCost] = {
 
 
 class NodeTime(NamedTuple):
-    """The nanoseconds of one node: a part for each run, and a part for each row."""
+    """The nanoseconds of one node: for each run, and for each row."""
 
     fixed: float
     row: float
@@ -115,10 +117,10 @@ class NodeTime(NamedTuple):
 
 def node_times(call: Call, results: list[Tensor], rows: int) -> tuple[NodeTime, NodeTime]:
     """
-    Return the time of a node on ordinary and on subnormal numbers.
+    Return the times of a node on ordinary and on subnormal numbers.
 
-    `rows` is the batch that its tensors are sized for. A node whose results do not grow with the
-    batch is charged once a run, as for `rows` rows.
+    `rows` is the batch size of the tensors. A node whose results do not depend on the batch size
+    counts once per run, as for `rows` rows.
     """
     by_row = any(grows(tensor.count) for tensor in results)
     stored = elements = doubles = 0

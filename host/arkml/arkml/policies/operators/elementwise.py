@@ -1,4 +1,4 @@
-"""The rules of elementwise operators. Their whole cost is reading and writing elements."""
+"""Size rules of elementwise operators; their cost is reading and writing elements."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _INTEGERS = frozenset({ElementType.INT32, ElementType.INT64})
 
 
 def same(call: Call) -> list[Tensor]:
-    """Return a tensor with the type and shape of input 0, whatever its type."""
+    """Size an operator whose output has the type and shape of input 0."""
     tensor = call.input(0)
     return [Tensor(tensor.kind, tensor.shape)]
 
 
 def same_float(call: Call) -> list[Tensor]:
-    """Return a tensor with the type and shape of input 0. Inputs must have floats."""
+    """Size an operator whose output has the type and shape of input 0; inputs must be floats."""
     floats_only(call)
     return same(call)
 
 
 def identity(call: Call) -> list[Tensor]:
-    """Return input 0 with its tracked values."""
+    """Size Identity of input 0, and keep its tracked values."""
     tensor = call.input(0)
     return [Tensor(tensor.kind, tensor.shape, tensor.value)]
 
 
 def cast(call: Call) -> list[Tensor]:
-    """Return a tensor shaped like input 0, of the type `to`; integers keep tracked values."""
+    """Size Cast of input 0 to the type `to`; integers keep tracked values."""
     tensor = call.input(0)
     kind = checked_type(call.integer("to", 0))
     result = Tensor(kind, tensor.shape)
@@ -57,7 +57,7 @@ def dropout(call: Call) -> list[Tensor]:
 
 
 def floats_only(call: Call) -> None:
-    """Raise ModelRejected unless all inputs have floats."""
+    """Raise ModelRejected unless all inputs are floats."""
     for tensor in call.inputs:
         if tensor is not None and tensor.kind not in FLOATS:
             raise ModelRejected(f"{call.op} on {tensor.kind.name} is not allowed")
@@ -69,7 +69,7 @@ def combine(call: Call) -> list[Tensor]:
 
 
 def combine_floats(call: Call) -> list[Tensor]:
-    """Size an operator on any number of inputs, which must have floats."""
+    """Size an operator on any number of inputs, which must be floats."""
     floats_only(call)
     return combine(call)
 

@@ -1,4 +1,4 @@
-"""The rules of the operators that do the arithmetic of networks."""
+"""Size rules of the operators that do the arithmetic of networks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 def gemm(call: Call) -> list[Tensor]:
     """
-    Return the shape of Gemm, [rows, columns], and count its work.
+    Size Gemm, [rows, columns], and count its work.
 
     The matrices are [rows, inner] and [inner, columns], transposed where transA and transB say so.
 
@@ -74,8 +74,8 @@ def reduce(call: Call) -> list[Tensor]:
     """
     Size a reduction of floats, input 0, over axes from an attribute or input 1.
 
-    Steps: elements of the result. Of integers only sum, product and extremes are allowed, and these
-    of some elements: their mean over no elements would divide by zero.
+    Steps: elements of the result. For integers only sum, product and extremes are allowed, over at
+    least one element: a mean over no elements would divide by zero.
     """
     tensor = call.input(0)
     is_exact = call.op in _OF_INTEGERS and tensor.count > 0
@@ -104,7 +104,7 @@ def arg_max(call: Call) -> list[Tensor]:
 
 
 def floats_only_first(call: Call) -> None:
-    """Raise ModelRejected unless input 0 has floats."""
+    """Raise ModelRejected unless input 0 has float elements."""
     if call.input(0).kind not in FLOATS:
         raise ModelRejected(f"{call.op} on {call.input(0).kind.name} is not allowed")
 
@@ -132,7 +132,7 @@ def layer_normalization(call: Call) -> list[Tensor]:
     """
     Size LayerNormalization of input 0 over the axes from `axis` on. No other work.
 
-    Outputs: a tensor like the input; mean and inverse deviation, with 1 in place of these axes.
+    Outputs: a tensor like the input; mean and inverse deviation, with size 1 on these axes.
     """
     floats_only(call)
     tensor = call.input(0)

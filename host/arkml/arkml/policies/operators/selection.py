@@ -1,4 +1,4 @@
-"""The rules of operators that pad, count up, choose, and look up elements."""
+"""Size rules of operators that pad, accumulate, choose, and look up elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pad(call: Call) -> list[Tensor]:
     """
     Size Pad of input 0 by the sizes before and behind each axis, by default with zeros.
 
-    They are an attribute before version 11 and input 1 since; input 3 names their axes.
+    The sizes are an attribute before opset 11, and input 1 since then; input 3 names the axes.
     """
     tensor = _numbers(call, {ElementType.BOOL})
     rank = len(tensor.shape)
@@ -47,9 +47,9 @@ def pad(call: Call) -> list[Tensor]:
 
 def cumulative_sum(call: Call) -> list[Tensor]:
     """
-    Size CumSum of input 0 along the axis in input 1: its shape.
+    Size CumSum of input 0 along the axis in input 1: the shape of input 0.
 
-    Steps: the places along the axis, for each row as if it were alone.
+    Steps: the length of the axis, for each row as if it were alone.
     """
     tensor = _numbers(call)
     axis = _one_known(call, 1)
@@ -60,7 +60,9 @@ def cumulative_sum(call: Call) -> list[Tensor]:
 
 
 def triangle(call: Call) -> list[Tensor]:
-    """Size Trilu of the last two axes of input 0, from the diagonal in input 1 on: its shape."""
+    """
+    Size Trilu of the last two axes of input 0, from the diagonal in input 1: the input's shape.
+    """
     tensor = call.input(0)
     if tensor.kind not in _TRIANGLES or len(tensor.shape) < 2:
         raise ModelRejected(f"Trilu on {tensor.kind.name} of shape {list(tensor.shape)}")
@@ -74,7 +76,7 @@ def top(call: Call) -> list[Tensor]:
     """
     Size TopK of input 0 along `axis`: values and indices, as many as input 1 says.
 
-    Work: the elements times the comparisons of each. NaN is removed before: see `rewriting`.
+    Work: the elements times the comparisons of each. NaN is replaced before: see `rewriting`.
     """
     if call.version < 11:
         raise ModelRejected("TopK is supported from opset 11 on")

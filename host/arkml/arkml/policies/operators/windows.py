@@ -1,4 +1,4 @@
-"""The rules of operators that slide a window over images."""
+"""Size rules of operators that slide a window over images."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def convolution(call: Call) -> list[Tensor]:
     Size Conv of images [batch, channels, *space] with filters and a bias, inputs 0 to 2.
 
     Filters: [filters, channels / group, *kernel]. Work: one multiply-add for each element of the
-    result and of a filter. Steps: the elements of all windows and, for each line
-    of them, `_LINE`. Scratch: the windows of one image, unrolled.
+    result and of a filter. Steps: the elements of all windows, and `_LINE` for each line of
+    windows. Scratch: the windows of one image, unrolled.
     """
     floats_only(call)
     tensor, weights = call.input(0), call.input(1)
