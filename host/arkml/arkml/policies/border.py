@@ -1,4 +1,6 @@
-"""The border of an ONNX graph, rewritten to float32 with the rows of the batch first."""
+"""
+The border of an ONNX graph: inputs and outputs, rewritten to float32 with rows on the first axis.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ _NEW = -1  # the axis of rows that an input has not, and is given
 @dataclass(frozen=True, slots=True)
 class RowAxes:
     """
-    The place of the rows in a graph's inputs and outputs.
+    The axis of the batch (the rows) in each of a graph's inputs and outputs.
 
-    block: the rows that the graph takes, None for any number. axes: the axis of the rows in each
-    port, by name, None for a port without one. Ports that are not named have no rows.
+    block: the fixed number of rows that the graph takes, None for any number. axes: the axis of the
+    rows in each port, by name, None for a port without one. Ports that are not named have no rows.
     """
 
     block: int | None
@@ -36,24 +38,24 @@ class RowAxes:
 
 
 def inputs_of(model: onnx.ModelProto) -> list[str]:
-    """Return the names of the inputs that are not weights."""
+    """Return the names of a model's inputs that are not weights."""
     weights = {weight.name for weight in model.graph.initializer}
     return [port.name for port in model.graph.input if port.name not in weights]
 
 
 def outputs_of(model: onnx.ModelProto) -> list[str]:
-    """Return the names of the outputs."""
+    """Return the names of a model's outputs."""
     return [port.name for port in model.graph.output]
 
 
 def find_rows(vetted: Vetted) -> RowAxes:
-    """Return the likeliest place of the rows in a vetted model. Raises ModelRejected."""
+    """Return the likeliest axes of the batch in a vetted model. Raises ModelRejected."""
     return possible_rows(vetted)[0]
 
 
 def possible_rows(vetted: Vetted) -> list[RowAxes]:
     """
-    Return the places that the rows of a vetted model may have, the likeliest first.
+    Return the axes that the batch of a vetted model may have, the likeliest first.
 
     There are several if a fixed number of rows is also a width of layers. Raises ModelRejected.
     """
@@ -82,7 +84,7 @@ def possible_rows(vetted: Vetted) -> list[RowAxes]:
 
 
 def doubtful_rows(vetted: Vetted, name: str) -> ModelRejected:
-    """Return the refusal of a model in which the rows of a port may lie on two axes."""
+    """Return the error for a model in which two axes of a port may be the batch."""
     return ModelRejected(
         f"the rows of {name[:80]!r}, {list(vetted.tensors[name].shape)}, may lie on its axis 0 or"
         " 1: export the model with its batch open, or for 1 row"
@@ -137,7 +139,7 @@ def _axes(shape: tuple[int, ...], block: int) -> tuple[int, ...]:
 
 
 def ports_of(vetted: Vetted, rows: RowAxes, names: Collection[str]) -> list[Port]:
-    """Return the named inputs or outputs that have rows, as they are outside."""
+    """Return the named inputs or outputs that have a batch axis, in their rewritten form."""
     ports = []
     for name in names:
         if name in rows.axes:
@@ -316,7 +318,7 @@ class _Names:
 
 
 def with_actions(data: bytes, name: str) -> bytes:
-    """Return a vetted ONNX file whose output `name` is called `actions`."""
+    """Return a vetted ONNX file, with its output `name` renamed to `actions`."""
     import onnx
 
     model = onnx.ModelProto.FromString(data)
@@ -334,10 +336,10 @@ def opened(
     model: onnx.ModelProto, rows: RowAxes, tensors: Mapping[str, Tensor]
 ) -> Iterator[Mapping[str, int | None]]:
     """
-    Open the batch of a model for a fixed number of rows, in each way that it may be meant.
+    Make the batch size of a model with a fixed one free, in each way that it may be meant.
 
-    Yields the axes of the inputs that were opened, and at each step changes `model` anew: the
-    caller vets it before it is used.
+    Yields the axes of the inputs that were made free. Each iteration changes `model` anew; the
+    caller vets it before using it.
     """
     shapes = {name: tensors[name].shape for name in inputs_of(model)}
     block = rows.block or 1

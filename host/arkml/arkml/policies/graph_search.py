@@ -1,4 +1,4 @@
-"""Searches of ONNX graphs for inputs and outputs that are one recurrent state."""
+"""Searches of ONNX graphs for pairs of an input and an output that carry a recurrent state."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MOST_RECURRENT = 64  # operators whose states are searched for
 
 def twins_of(model: onnx.ModelProto) -> tuple[tuple[str, str], ...]:
     """
-    Return inputs and outputs that the graph shows to be one state.
+    Return pairs of an input and an output that carry one recurrent state, as the graph shows.
 
-    These are the states of recurrent operators, and inputs that reach one output alone, which no
-    other input reaches.
+    These are the states of recurrent operators, and each input that reaches only one output, if no
+    other input reaches that output.
     """
     search = _Search(model)
     pairs = {**search.alone(), **search.recurrent()}

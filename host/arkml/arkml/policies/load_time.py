@@ -1,4 +1,4 @@
-"""The time that vetting, loading and trying out one model may take."""
+"""The time limit for vetting, loading and first running of one model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PATIENCE = 5.0
 
 class LoadTime:
     """
-    The time left to load a model, from now on and on this thread.
+    The time left to load a model on this thread, counted from now on.
 
-    `seconds` is time of the processor. By the clock it may take `PATIENCE` times as long.
+    `seconds` is processor time; wall time may be `PATIENCE` times as long.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -41,7 +41,11 @@ class LoadTime:
             raise self.late(Overrun.WALL, "load")
 
     def late(self, reason: Overrun, what: str) -> AbiError:
-        """Return the error for a model that did not `what` in time: the model's fault, or not."""
+        """
+        Return the error for a model that did not `what` (such as "load") in time.
+
+        A lack of processor time is the model's fault, a lack of wall time the machine's.
+        """
         if reason is Overrun.CPU:
             return ModelRejected(f"the model did not {what} in {self.seconds:.3g} s of CPU")
         used = self.seconds - (self._cpu_end - time.thread_time())

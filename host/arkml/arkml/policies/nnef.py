@@ -34,10 +34,10 @@ class NnefModel:
     A model in a child process. Any thread may run it, one at a time.
 
     fixed_batch: the batch size that the file is made for, or None; `run` takes any number of rows
-    either way. seconds: the processor's time that loading may take, and the time by the clock of
-    one run. places: the slots of the host's children, or None for a host of its own. A child that
-    has crashed, or not answered in time, is ended; the guest of that run gets no other child, and
-    the next run of another guest starts one. `session_bytes` has the bytes of the child.
+    either way. seconds: limits the processor time of loading, and the wall time of a run. places:
+    limits the number of the host's child processes; None sets no limit. A child that crashed, or
+    did not answer in time, is ended; the guest of that run gets no other child, and the next run of
+    another guest starts one. `session_bytes` are the bytes of the child.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class NnefModel:
 
     def run(self, feeds: Mapping[str, Floats], limit: RunLimit | None = None) -> list[Floats]:
         """
-        Return the outputs, float32, [n, *shape] each.
+        Run the model, and return its outputs, float32, [n, *shape] each.
 
         feeds: float32, [n, *shape], by input name. Raises Unavailable if the model fails, or takes
-        longer than its time or than `limit` allows, which then allows no further run.
+        longer than its own limit or `limit` allows; then `limit` allows no further run.
         """
         if limit is None:
             return self._run(feeds, self.seconds)

@@ -26,7 +26,7 @@ _SIGNATURE = re.compile(r"\bgraph\s+\w+\s*\(([^()]*)\)\s*->\s*\(([^()]*)\)\s*\{"
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The declarations in an NNEF archive: ports of the graph, and numbers of its parts."""
+    """The declarations in an NNEF archive: the graph's ports, and counts of its parts."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -35,7 +35,9 @@ class Archive:
 
 
 def read_archive(data: bytes, limits: Limits) -> Archive:
-    """Check an archive and read its text. Raises ModelRejected, with member and reason."""
+    """
+    Check an NNEF archive and read its text. Raises ModelRejected, naming the member and reason.
+    """
     if len(data) > limits.snapshot_bytes:
         raise SnapshotTooLarge(
             f"a model of {len(data)} bytes is larger than {limits.snapshot_bytes}"

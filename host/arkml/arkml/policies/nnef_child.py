@@ -1,14 +1,14 @@
 """
 The process that runs one NNEF model with tract, for a parent that survives its crashes.
 
-It has no network where the system allows that, few files, and a limit on the processor's time of
-each request, whose seconds are its argument.
+The process has no network where the system allows that, few files, and a limit on the processor
+time of each request, which is its argument, in seconds.
 
-It exchanges frames over stdin and stdout, eight bytes of length and then the content, and ends when
-its stdin is closed. It sends an empty frame when it is ready; the first request is the archive.
-Every later request is a number of rows, eight bytes, and the float32 arrays of all inputs; an
-answer is the processor time since the one before as a float64, then a zero byte and the arrays of
-all outputs, or a one byte and an error text.
+The process exchanges messages ("frames") over stdin and stdout, each eight bytes of length and then
+the content, and ends when stdin is closed. It sends an empty frame when it is ready; the first
+request is the archive. Every later request is a number of rows, eight bytes, and the float32 arrays
+of all inputs; an answer is the processor time since the previous answer as a float64, then a zero
+byte and the arrays of all outputs, or a one byte and an error text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET
 
 
 def frame(*parts: bytes) -> bytes:
-    """Return one frame of these parts."""
+    """Return one message of these parts, with its length in front."""
     return pack("<Q", sum(map(len, parts))) + b"".join(parts)
 
 

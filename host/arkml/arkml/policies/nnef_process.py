@@ -1,4 +1,4 @@
-"""The process that runs one NNEF model, seen from its parent."""
+"""The parent's side of the process that runs one NNEF model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH")  # all of the environmen
 
 class ChildPlaces:
     """
-    Places for the processes of a host, `count` of them at one time.
+    A limit of `count` processes of a host at one time; each takes a place.
 
     `call_seconds` is the time that a guest's call may take, None for no limit.
     """
@@ -44,7 +44,7 @@ class ChildPlaces:
             self._free.put(None)
 
     def take(self) -> None:
-        """Take a place. Raises Unavailable if none is free for some time."""
+        """Take a place for a process. Raises Unavailable if none is free for some time."""
         if not self.count:
             raise Unavailable("this host runs no NNEF models (Limits.nnef_processes is 0)")
         seconds = min(WAIT_SECONDS, _SHARE * self._call_seconds)
@@ -57,7 +57,7 @@ class ChildPlaces:
             ) from None
 
     def leave(self) -> None:
-        """Give a place back. Takes no lock: a finalizer may call it in the middle of `take`."""
+        """Return a place. Takes no lock: a finalizer may call it in the middle of `take`."""
         self._free.put(None)
 
 
@@ -65,10 +65,10 @@ class Child:
     """
     A started process that waits for requests, until `end` is called or the object is dropped.
 
-    `seconds` is the processor's time for one request. `is_late` is True once an answer did not come
-    in time. The time that the process used for an answer is added to the time of this thread.
-    Raises Unavailable if the process does not start, without one of `places`, or without the
-    `tract` package.
+    `seconds` limits the processor time of a request. `is_late` is True once an answer did not come
+    in time. Time that the process used for an answer is charged like time of this thread. Raises
+    Unavailable if the process does not start, if none of `places` is free, or without the `tract`
+    package.
     """
 
     def __init__(self, seconds: float, places: ChildPlaces) -> None:
@@ -109,7 +109,7 @@ class Child:
         return answer[TIME_BYTES + 1 :]
 
     def resident_bytes(self) -> int:
-        """Return the bytes of memory that the process has at present, 0 if it has ended."""
+        """Return the bytes of memory that the process uses at present, 0 if it has ended."""
         try:
             pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         except (OSError, IndexError):

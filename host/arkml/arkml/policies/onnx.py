@@ -1,4 +1,4 @@
-"""Policies that answer batches with a model."""
+"""Policies that answer batches by running a model."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from arkml.policies.workspace import PolicyWorkspace
 
 
 class Copy(NamedTuple):
-    """A copy of numbers, each times a factor."""
+    """A copy of numbers from one array to another, multiplied by a factor."""
 
     target: Floats
     source: Floats
     factor: float = 1.0
 
     def make(self) -> None:
-        """Copy the numbers that are there now."""
+        """Copy the present numbers of the source."""
         if self.factor == 1.0:
             np.copyto(self.target, self.source)
         else:
@@ -51,12 +51,12 @@ Columns = tuple[Port, Floats]
 
 class BoundPolicyBatch(BoundBatch):
     """
-    The arrays and calls for one `Batch`, kept in its `scratch`.
+    The arrays and functions that answer one `Batch`, kept in its `scratch`.
 
-    before, after: copies to make around the calls. masks: float32, [n, choices], the feed of the
-    model's masks where the policy has some, or None. scores: float32, [n, width] each, the columns
-    that end with a score for each choice, none where the model gives the actions. `only` is the one
-    call that answers the whole batch, where nothing else is to do, or None.
+    before, after: copies to make before and after a run. masks: float32, [n, choices], the model's
+    input for masks, or None. scores: float32, [n, width] each, columns that end with a score for
+    each choice; empty if the model returns the actions. `only` is the one function that answers the
+    whole batch, if nothing else is to be done, or None.
     """
 
     __slots__ = ("after", "before", "masks", "only", "scores")
@@ -78,7 +78,7 @@ class BoundPolicyBatch(BoundBatch):
         self.only: Call | None = None
 
     def release(self) -> None:
-        """Let go of the arrays; the batch has to be bound again."""
+        """Drop the arrays; the batch must then be bound again."""
         super().release()
         self.before, self.after, self.scores = (), (), ()
         self.masks = self.only = None
@@ -86,14 +86,14 @@ class BoundPolicyBatch(BoundBatch):
 
 class OnnxPolicy:
     """
-    Acts by a model with features in and actions out.
+    A policy that computes actions from features by a model.
 
     The model reads features from the batch's arrays and writes actions and values there. Arrays are
     bound to the model once for each `Batch` object. `masks` hold the masks of each batch, for a
-    model that takes masks or gives a score for each choice, of which the highest allowed one is
-    taken; without them all choices are allowed. Raises InvalidArguments if the model takes masks of
-    another number of choices. `snapshot` is the digest of the snapshot that a guest brought, None
-    for a policy of the embedder or of a run.
+    model that takes masks, or that returns a score for each choice, of which the highest allowed
+    one is taken; without `masks` all choices are allowed. Raises InvalidArguments if the model
+    takes masks of another number of choices. `snapshot` is the digest of the snapshot that a guest
+    brought, None for a policy of the embedder or of a run.
     """
 
     def __init__(
@@ -145,7 +145,9 @@ class OnnxPolicy:
 
     @property
     def takes_highest(self) -> bool:
-        """True if choices follow the highest scores, and not the model's own outputs of choices."""
+        """
+        True if the allowed choice with the highest score is taken, rather than the model's own.
+        """
         return bool(self._signature.branches)
 
     @property
@@ -155,7 +157,7 @@ class OnnxPolicy:
 
     @property
     def session_bytes(self) -> int:
-        """Bytes that a guest is charged for the model: 0 for one that it did not bring."""
+        """Bytes charged to the guest for the model: 0 unless the guest brought it."""
         return self._model.session_bytes if self.is_of_guest else 0
 
     def act(self, batch: Batch) -> None:
@@ -177,7 +179,7 @@ class OnnxPolicy:
             self._act(batch, bound)
 
     def only_call(self, batch: Batch) -> Call | None:
-        """Return the one call that answers a batch wholly, None if there is more to do."""
+        """Return the one function that answers a batch completely, None if there is more to do."""
         bound = batch.scratch
         if type(bound) is not BoundPolicyBatch or bound.owner is not self._limit.user:
             return None
@@ -193,7 +195,7 @@ class OnnxPolicy:
         self._runner.forget(key)
 
     def take_from(self, other: OnnxPolicy, keys: Collection[int]) -> bool:
-        """Take over the agents of sessions `keys`, see `ModelRunner.take_from`."""
+        """Take over the agents of sessions `keys`; see `ModelRunner.take_from`."""
         return self._runner.take_from(other._runner, keys)
 
     def _act(self, batch: Batch, bound: BoundPolicyBatch) -> None:
@@ -308,28 +310,28 @@ def is_of_guest(policy: Policy) -> bool:
 
 
 def only_call(policy: Policy, batch: Batch) -> Call | None:
-    """Return the one call that answers a batch as `policy` did, None if there is more to do."""
+    """Return the one function that answers a batch as `policy` did, None if there is more to do."""
     return policy.only_call(batch) if isinstance(policy, OnnxPolicy) else None
 
 
 def session_bytes(policy: Policy) -> int:
-    """Return the bytes that a guest is charged for the model of `policy`."""
+    """Return the bytes charged to the guest for the model of `policy`."""
     policy = _unmasked(policy)
     return policy.session_bytes if isinstance(policy, OnnxPolicy) else 0
 
 
 def takes_masks(policy: Policy) -> bool:
-    """Return True if the model of `policy` has an input for masks."""
+    """Return whether the model of `policy` has an input for masks."""
     policy = _unmasked(policy)
     return isinstance(policy, OnnxPolicy) and policy.takes_masks
 
 
 class PolicyMoves:
     """
-    Sessions that other policies answer from now on, which their former ones then hand over.
+    Sessions whose policies are replaced, with the agents that move to the new policies.
 
-    `are_whole` is False once agents begin with recurrent states of zeros, because those of the
-    former policy do not fit.
+    `are_whole` is False once agents begin with recurrent states of zeros, because the former
+    policy's do not fit.
     """
 
     def __init__(self) -> None:
@@ -337,7 +339,7 @@ class PolicyMoves:
         self._keys: dict[tuple[int, int], tuple[Policy, Policy, list[int]]] = {}
 
     def note(self, former: Policy, policy: Policy, key: int) -> None:
-        """Note that `policy` answers session `key` after `former`."""
+        """Note that `policy` replaces `former` for the session `key`."""
         if former is policy:  # noted before, and then cut off
             return
         pair = id(former), id(policy)
@@ -347,7 +349,7 @@ class PolicyMoves:
         noted[2].append(key)
 
     def make(self) -> None:
-        """Have the policies take over the agents, and those of the embedder forget them."""
+        """Move the agents to the new policies, and let the embedder's old policies forget them."""
         while self._keys:
             pair, (former, policy, keys) = next(iter(self._keys.items()))
             self.are_whole &= _hand_over(_unmasked(former), _unmasked(policy), keys)

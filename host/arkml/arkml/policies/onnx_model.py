@@ -85,7 +85,7 @@ _COPIES = 2  # of the weights, at most: as they are in the file, and packed for 
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """Results of first runs: ports with a row for each row of the batch, CPU seconds of a run."""
+    """Results of a model's first runs: ports that have rows, and CPU seconds of a run."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -94,12 +94,12 @@ class TrialRun:
 
 class OnnxModel:
     """
-    A session of onnxruntime with its ports. Any thread may run it.
+    A model loaded by onnxruntime, with its ports. Any thread may run it.
 
     `block` is the only batch size that it takes, or None; `why_one` is the reason why that is 1
-    although the file leaves it open, or empty. `chunk` is the largest number of rows of one run,
-    `seconds` the time that a batch may take. `slowness` is the time of a run in relation to `pace`.
-    Up to `abreast` runs of as many rows may be in progress at the same time.
+    although the file leaves it open, or empty. `chunk` is the largest number of rows in one run,
+    `seconds` the time that a batch may take. `slowness` is the measured time of a run divided by
+    the estimate in `pace`. Up to `abreast` runs may be in progress at the same time.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class OnnxModel:
         fetches: Mapping[str, Floats],
         time_left: LoadTime,
     ) -> None:
-        """Run the model while it is loaded. Raises ModelRejected, or as `LoadTime.late`."""
+        """Run the model as a test during loading. Raises ModelRejected, or as `LoadTime.late`."""
         options = OrtRunOptions()
 
         def cancel() -> None:
@@ -168,7 +168,9 @@ class OnnxModel:
         fetches: Mapping[str, Floats],
         limit: RunLimit,
     ) -> Sequence[Call]:
-        """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
+        """
+        Return functions that run the model; feeds, fetches: float32, [count, *shape], by port name.
+        """
         expected = self._slowness * self._pace.seconds(count, self.chunk, at_worst=True)
         is_flushed = self._pace.is_flushed or expected > _QUICK
         if is_flushed:
@@ -236,9 +238,9 @@ class OnnxFile:
     """
     An ONNX file that passed vetting, from which models are loaded.
 
-    `layout` has all of its ports that have rows, and the names of other outputs. Loading may take
-    `seconds` of the processor, from now on. Raises ModelRejected, and Unavailable if the machine is
-    too busy.
+    `layout` has all ports that have rows, and the names of other outputs. Loading may take
+    `seconds` of processor time, from now on. Raises ModelRejected, and Unavailable if the machine
+    is too busy.
     """
 
     def __init__(self, data: bytes, limits: Limits, *, seconds: float) -> None:
@@ -260,7 +262,7 @@ class OnnxFile:
 
     def load(self, outputs: Collection[str] | None = None) -> OnnxModel:
         """
-        Load a model with some outputs, by default all, and run it on a few rows. Used once.
+        Load a model with some outputs, by default all, and run it on a few rows. Call it once.
 
         Nodes that only other outputs need are left out. Raises as the constructor does.
         """
@@ -297,9 +299,9 @@ class OnnxFile:
 
     def of_one_row(self, outputs: Collection[str]) -> Vetted:
         """
-        Return the graph that computes some outputs of one row, and nothing else. Used once.
+        Return the graph that computes only some outputs, for one row. Call it once.
 
-        Raises ModelRejected for a graph of another number of rows.
+        Raises ModelRejected for a graph with a fixed batch size other than 1.
         """
         vetted, rows = self._vetted, self._rows
         if rows.block not in (None, 1):
@@ -310,10 +312,10 @@ class OnnxFile:
 
     def exported(self, outputs: Collection[str]) -> tuple[bytes, int | None]:
         """
-        Return the model that computes some outputs, for runtimes that are not this one. Used once.
+        Return a file that computes some outputs in another runtime, and its batch size. Call once.
 
-        Its ports are float32, with the rows first. The number is that of the rows which it takes,
-        None for any number. Raises as the constructor does.
+        The ports of the model are float32, with the batch as first axis. The batch size is None if
+        any number of rows is accepted. Raises as the constructor does.
         """
         vetted, rows = self._vetted, self._rows
         prune(vetted.model, outputs)
@@ -323,7 +325,7 @@ class OnnxFile:
         return loaded.model.SerializeToString(), _load(loaded, self._time, block).block
 
     def note(self, key: str) -> str:
-        """Return a line of the model's metadata, an empty one if it has none of this key."""
+        """Return the value of a key in the model's metadata, "" if the key is missing."""
         found = [one.value for one in self._vetted.model.metadata_props if one.key == key]
         return str(found[0]) if found else ""
 
@@ -331,9 +333,10 @@ class OnnxFile:
         self, data: bytes, outputs: Sequence[str]
     ) -> tuple[OnnxModel, KnownVersion | None]:
         """
-        Load as `load` does, and return the facts by which the next version is loaded, too.
+        Load a policy version as `load` does, and return facts for loading the next version faster.
 
-        None if the next one needs vetting. `data` is the file, `outputs` are in its order.
+        The facts are None if the next version needs vetting. `data` is the file, `outputs` are in
+        its order.
         """
         is_open = self._rows.block is None
         outline = VersionOutline.of(data, self._vetted.model) if is_open else None
@@ -394,10 +397,10 @@ class OnnxFile:
 @dataclass(frozen=True, slots=True)
 class KnownVersion:
     """
-    A version that was vetted and loaded, as the next ones are that differ in weights alone.
+    A vetted and loaded policy version, by which versions that differ only in weights are loaded.
 
-    inputs: of the model with these outputs. pieces: of that model, which takes its weights from the
-    file.
+    inputs: the inputs of the model with these outputs. pieces: the bytes of that model between
+    which the weights of a file are put.
     """
 
     outline: VersionOutline
@@ -408,7 +411,7 @@ class KnownVersion:
     vetted: Vetted
 
     def load(self, data: bytes, seconds: float) -> OnnxModel:
-        """Load a file that fits the outline. Raises ModelRejected and Unavailable."""
+        """Load a file that differs only in weights. Raises ModelRejected and Unavailable."""
         model = joined(self.pieces, data)
         return _open(model, self.vetted, LoadTime(seconds), known=self.inputs)
 

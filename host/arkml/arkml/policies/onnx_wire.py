@@ -1,4 +1,4 @@
-"""The protobuf bytes of an ONNX file, walked before any parser builds objects from them."""
+"""A check of the protobuf bytes of an ONNX file, before any parser builds objects from them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """
 onnxruntime by its C API, set up with one thread, capped memory and no output.
 
-The package brings a shared library beside its Python module. Its functions stand in one table,
-which only grows from release to release, so each is known by its place in it:
+The package brings a shared library beside its Python module. Its functions are in one table, which
+only grows from release to release, so each is known by its index:
 https://onnxruntime.ai/docs/api/c/struct_ort_api.html. The package itself is not imported: its
-module has the runtime once more, and a run by it cannot be begun without Python.
+Python module contains a second copy of the runtime, whose runs cannot begin without Python.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ class OrtError(RuntimeError):
 
 class OrtPort(NamedTuple):
     """
-    An input of a session.
+    An input of a loaded model.
 
     Attributes:
-        name: Its name.
-        type: Such as "tensor(float)".
-        shape: Its sizes, -1 for one that is free.
+        name: Name of the input.
+        type: Its type, such as "tensor(float)".
+        shape: Its sizes, -1 for a free one.
 
     """
 
@@ -193,7 +193,7 @@ _loaded: _Api | None = None
 
 
 def load() -> _Api:
-    """Return the runtime, loaded and set up on the first call. Raises UsageError."""
+    """Return onnxruntime, loaded and set up on the first call. Raises UsageError."""
     global _loaded
     with _lock:
         if _loaded is None:
@@ -218,7 +218,9 @@ class _Owned:
 
 
 class OrtRunOptions(_Owned):
-    """Options of runs. A run without options makes its own, which is slower."""
+    """
+    Options for runs of onnxruntime, reused because a run without options makes slower ones itself.
+    """
 
     _kind = "RunOptions"
 
@@ -230,7 +232,7 @@ class OrtRunOptions(_Owned):
 
     @property
     def terminate(self) -> bool:
-        """True has runs with these options end before their next node. Any thread may set it."""
+        """True ends runs with these options before their next node. Any thread may set it."""
         return self._terminates
 
     @terminate.setter
@@ -301,7 +303,7 @@ class _Value(_Owned):
 
 class OrtSession(_Owned):
     """
-    A loaded model. Any thread may run it.
+    A model loaded in onnxruntime. Any thread may run it.
 
     `outputs` are the names of its outputs.
     """
@@ -338,10 +340,10 @@ class OrtSession(_Owned):
         self, names: Sequence[str], feeds: Mapping[str, Floats], options: OrtRunOptions
     ) -> list[npt.NDArray[Any]]:
         """
-        Run the model, and return outputs as arrays of their own.
+        Run the model, and return its outputs as new arrays.
 
         Args:
-            names: The outputs.
+            names: The names of the outputs to return.
             feeds: float32, by the names of inputs.
             options: Options of this run.
 
@@ -401,19 +403,19 @@ class _RunStruct(ctypes.Structure):
 
 class BoundRun(_Owned):
     """
-    A call that runs a session on arrays by address, which it keeps alive.
+    A function object that runs a model on fixed arrays, which it keeps alive.
 
-    `native` is the address of what the native library runs by itself.
+    `native` is the address of a struct with which the native library makes the run without Python.
 
     Args:
-        session: The session.
+        session: The loaded model.
         feeds: float32, contiguous, by the names of inputs.
         fetches: float32, contiguous, by the names of outputs.
         options: Options of the run.
-        is_flushed: It runs with subnormal numbers set to zero, see `call_flushed`.
+        is_flushed: True sets subnormal numbers to zero in runs; see `call_flushed`.
 
     Raises:
-        OrtError: An array does not fit; or, by the call, the run has failed.
+        OrtError: An array does not fit; when called: the run failed.
 
     """
 
@@ -454,10 +456,10 @@ class BoundRun(_Owned):
 
 def open_session(data: bytes, time: LoadTime, *, folded_bytes: int) -> OrtSession:
     """
-    Load a vetted model.
+    Load a vetted model in onnxruntime.
 
-    Constants that can be computed are kept up to `folded_bytes` each, and larger ones computed in
-    each run. Raises ModelRejected if onnxruntime refuses the model, or as `LoadTime.late`.
+    Constant expressions are computed once if they take up to `folded_bytes` each, and larger ones
+    in each run. Raises ModelRejected if onnxruntime refuses the model, or as `LoadTime.late`.
     """
     api = load()
     options = _SessionOptions(folded_bytes)
@@ -474,7 +476,7 @@ def open_session(data: bytes, time: LoadTime, *, folded_bytes: int) -> OrtSessio
 
 
 def reason(error: Exception) -> str:
-    """Return the beginning of an error in one line."""
+    """Return the beginning of an error's text in one line."""
     return (" ".join(str(error).split()) or type(error).__name__)[:_SHOWN]
 
 

@@ -1,4 +1,4 @@
-"""The CPU time that a run of a model is expected to take, and the rows that bound it by node."""
+"""The CPU time that a run of a model is expected to take, and the number of rows that limits it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _RUN = 20e-6
 @dataclass(frozen=True, slots=True)
 class ModelTime:
     """
-    The time of the nodes of a model, added up in the order of the graph.
+    The estimated time of a model, summed over its nodes in the order of the graph.
 
     Attributes:
         rows: The most rows of one run for which each node takes less than `NODE_SECONDS`; 0 if the
             fixed time of a node alone is more.
-        subnormal_rows: The same where the numbers are subnormal.
+        subnormal_rows: As `rows`, where the numbers are subnormal.
         fixed_seconds: Seconds of each run, whatever its rows.
         row_seconds: Seconds that each row adds.
         subnormal_seconds: Seconds that each row of subnormal numbers adds.
@@ -47,7 +47,7 @@ class ModelTime:
     subnormal_seconds: float = 0.0
 
     def with_node(self, call: Call, results: list[Tensor]) -> ModelTime:
-        """Return the pace up to and with a node. Raises ModelRejected if one row is too slow."""
+        """Return the time with one more node added. Raises ModelRejected if one row is too slow."""
         ordinary, subnormal = node_times(call, results, ROWS)
         rows = _rows(ordinary)
         if rows < 1:
@@ -72,13 +72,13 @@ class ModelTime:
 
     @property
     def block_rows(self) -> int:
-        """The most rows of one run."""
+        """The most rows in one run."""
         rows = self.rows if self.is_flushed else min(self.rows, self.subnormal_rows)
         left = max(0.0, BLOCK_SECONDS - self.fixed_seconds)
         return max(1, min(rows, int(left / self.row_seconds)) if self.row_seconds else rows)
 
     def seconds(self, rows: int, block: int, *, at_worst: bool = False) -> float:
-        """Return the CPU seconds of `rows` rows in runs of `block` rows each, by estimate."""
+        """Return the estimated CPU seconds of `rows` rows, in runs of `block` rows each."""
         by_row = self.subnormal_seconds if at_worst and not self.is_flushed else self.row_seconds
         return -(-rows // block) * self.fixed_seconds + rows * by_row
 

@@ -1,4 +1,4 @@
-"""The words by which trainers name the inputs and outputs of a model."""
+"""The meanings of names that trainers give to the inputs and outputs of models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DESCRIPTIVE = frozenset(
 
 
 class Meaning(Enum):
-    """The meaning of an output by its name."""
+    """The meaning of a model's output, guessed from its name."""
 
     ACTIONS = "actions"
     PERHAPS = "actions, or something about them"
@@ -303,9 +303,9 @@ def meaning(name: str) -> Meaning:
 @lru_cache(maxsize=512)
 def state_name(name: str, leniency: int) -> tuple[str, ...]:
     """
-    Return the common part of the names of an input of recurrent state and of its output.
+    Return the part of a name that the input and the output of one recurrent state share.
 
-    Without the words for sides at leniency 1, also without numbers at 2: `h_0` and `h_n`.
+    Leniency 1 removes words for input and output, leniency 2 also numbers, as in `h_0` and `h_n`.
     """
     if leniency == 0:
         return (name.lower(),)
@@ -316,46 +316,46 @@ def state_name(name: str, leniency: int) -> tuple[str, ...]:
 
 
 def is_figure(name: str) -> bool:
-    """Return True if all words of a name say that it is a reward, value, or other figure."""
+    """Return whether all words of a name suggest a reward, a value or another figure."""
     found = set(unnumbered(name)) - _SIDES - {"action", "actions"}
     return bool(found) and found <= _NO_STATE
 
 
 def is_flag(name: str) -> bool:
-    """Return True if a word of a name says that it is a mask, or a flag or length of episodes."""
+    """Return whether a word of a name suggests a mask, or a flag or length of episodes."""
     return not _FLAGS.isdisjoint(words(name))
 
 
 def is_action(name: str) -> bool:
-    """Return True if all words of a name say that it is the actions, as `mean_actions` does."""
+    """Return whether all words of a name suggest actions, as in `mean_actions`."""
     found = set(words(name)) - _SIDES
     return bool(found) and found <= _ACTIONS | {"continuous", "discrete", "deterministic"}
 
 
 def is_discrete(name: str) -> bool:
-    """Return True if a word of a name says that it is about choices: `action_discrete`."""
+    """Return whether a word of a name suggests discrete choices, as in `action_discrete`."""
     return not _DISCRETE.isdisjoint(words(name))
 
 
 def is_observation(name: str) -> bool:
-    """Return True if all words of a name describe an observation of an agent, such as `obs_0`."""
+    """Return whether all words of a name suggest an agent's observation, as in `obs_0`."""
     found = {word for word in words(name) if not word.isdigit()} - _SIDES
     return bool(found) and found <= _OBSERVATIONS
 
 
 def may_act(name: str) -> bool:
-    """Return True if the name says that it is the actions, may be, or is made of these."""
+    """Return whether the name suggests actions, or something that actions are made of."""
     return meaning(name) in (Meaning.ACTIONS, Meaning.PERHAPS) or (
         meaning(name) is Meaning.UNKNOWN and not _MADE.isdisjoint(words(name))
     )
 
 
 def is_no_head(name: str) -> bool:
-    """Return True if a word of a name says that it is a layer, observation, or last action."""
+    """Return whether a word of a name suggests a layer, an observation or the last action."""
     return not (_LAYERS | _OBSERVATIONS).isdisjoint(words(name)) or is_last_action(name)
 
 
 def is_last_action(name: str) -> bool:
-    """Return True for an input that takes the action before: `prev_action`."""
+    """Return whether a name suggests an input for the previous action, as in `prev_action`."""
     found = set(words(name))
     return bool(found & _BEFORE) and bool(found & {"action", "actions"})

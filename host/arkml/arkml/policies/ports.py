@@ -16,7 +16,7 @@ class Port:
     """
     An input or output of a model, used as float32. `shape` is without the batch dimension.
 
-    `type` is the name of its element type in the file, as numpy has it.
+    `type` is the numpy name of its element type in the file.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Port:
 
     @property
     def width(self) -> int:
-        """Numbers in one row."""
+        """The number of values in one row."""
         return math.prod(self.shape)
 
     @property
@@ -40,12 +40,14 @@ class Port:
 
     @property
     def is_whole(self) -> bool:
-        """True if it has whole numbers in the file."""
+        """True if the elements are integers in the file."""
         return self.type.startswith("int")
 
     @property
     def meaning(self) -> Meaning:
-        """Its meaning as an output, by its name: one score rates the action, as a critic does."""
+        """
+        The meaning of the port as an output, guessed from its name; a single score is a value.
+        """
         found = meaning(self.name)
         is_one_score = found is Meaning.SCORES and self.width == 1 and not self.is_whole
         return Meaning.VALUE if is_one_score else found
@@ -60,9 +62,9 @@ class Layout:
     """
     The ports of a model.
 
-    twins: names of inputs and outputs that the graph shows to be one state: the state of a
-    recurrent operator, or an input that reaches this output alone. constants: names of outputs that
-    have no rows, by which some trainers describe a model.
+    twins: pairs of an input and an output that, by the graph, carry one recurrent state: the state
+    of a recurrent operator, or an input that reaches this output alone. constants: names of outputs
+    without rows, by which some trainers describe a model.
     """
 
     inputs: tuple[Port, ...]
@@ -73,20 +75,20 @@ class Layout:
 
 def by_stem(ports: Sequence[Port]) -> dict[str, Port]:
     """
-    Return ports by their stems, except for ports that differ from another one in numbers alone.
+    Return ports by their stems, except ports whose names differ from another's only in numbers.
     """
     counts = Counter(unnumbered(port.name) for port in ports)
     return {port.stem: port for port in ports if counts[unnumbered(port.name)] == 1}
 
 
 def told_apart(ports: Sequence[Port]) -> list[str]:
-    """Return the labels of ports, or their names if labels are alike."""
+    """Return the labels of ports, or their full names if labels are equal."""
     labels = [port.label for port in ports]
     return labels if len(set(labels)) == len(labels) else [port.name for port in ports]
 
 
 def listed(ports: Iterable[Port]) -> str:
-    """Return the ports with their widths and types, for a sentence."""
+    """Return a text that lists ports with their widths and types."""
     every = tuple(ports)
     return (
         ", ".join(

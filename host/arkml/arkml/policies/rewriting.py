@@ -24,7 +24,7 @@ _LOWEST = {ElementType.FLOAT: -3.4e38, ElementType.DOUBLE: -1.7e308}
 
 class Rewriting:
     """
-    Replaces nodes of one model.
+    Replaces nodes of one model by nodes that behave well, for example on NaN.
 
     tensors: the known facts of the tensors before a node.
     """
@@ -38,9 +38,9 @@ class Rewriting:
 
     def nodes(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """
-        Yield the nodes that take the place of a node, most often itself alone.
+        Yield the nodes that replace a node, mostly only the node itself.
 
-        Each is to be vetted before the next one is asked for. Raises ModelRejected.
+        The caller vets each before it asks for the next one. Raises ModelRejected.
         """
         if node.op_type == "If":
             self.has_changed = True
@@ -68,9 +68,9 @@ class Rewriting:
 
 def widen_small_integers(model: onnx.ModelProto) -> None:
     """
-    Make inputs of small integers int32, as pixels, where the graph only moves and casts them.
+    Make inputs of small integers, such as pixels, int32 if the graph only moves and casts them.
 
-    Where it computes with them it keeps them, for small integers wrap around.
+    Inputs that the graph computes with stay, because small integers wrap around.
     """
     for port in model.graph.input:
         kind = port.type.tensor_type
@@ -162,7 +162,9 @@ def _without_nan(
 
 
 def replace_items(field: Any, items: Sequence[Any]) -> None:
-    """Replace the messages in a repeated field by others, some of which may lie in it."""
+    """
+    Replace the messages in a repeated protobuf field; `items` may contain some of the old ones.
+    """
     copies = [type(item)() for item in items]
     for copy, item in zip(copies, items, strict=True):
         copy.CopyFrom(item)

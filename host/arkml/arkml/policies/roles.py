@@ -1,4 +1,4 @@
-"""The roles of a model's inputs: observations, and recurrent state with the outputs fed back."""
+"""The roles of a model's inputs and outputs: observations, actions and recurrent states."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Roles:
     """
     The ports of a model, by role.
 
-    observations: the inputs that the caller feeds. recurrent: pairs of an input and the output that
-    is fed back into it. outputs: all other outputs, and actions that are fed back. adapted: the
-    observations that take their features in another form. rowless: names of outputs without rows.
+    observations: the inputs for features. recurrent: pairs of an input and the output that is fed
+    back into it. outputs: all other outputs, and actions that are fed back. adapted: observations
+    whose features must be converted. rowless: names of outputs without rows.
     """
 
     observations: tuple[Port, ...]
@@ -51,15 +51,16 @@ class Roles:
 
     @property
     def num_features(self) -> int:
-        """Features of one row."""
+        """The number of features of one row."""
         return sum(port.width for port in self.observations)
 
 
 class Adaptation(NamedTuple):
     """
-    How features of a grid or an image become an input with the channels first.
+    The conversion of a grid's or image's features to an input with the channels first.
 
-    shape: of the features of one row. order: of its dimensions in the input. factor: of each value.
+    shape: the shape of one row's features. order: the order of these dimensions in the input.
+    factor: a number that multiplies each value.
     """
 
     shape: tuple[int, ...]
@@ -71,11 +72,10 @@ def find_roles(layout: Layout, num_features: int | None = None, parts: Parts = (
     """
     Find the roles of a model's ports.
 
-    If `num_features` is known, states are all inputs that leave observations of that width.
-    Observations that are called as `parts` are in their order, and grids and images have their
-    channels first where the model has them so. Raises InvalidArguments if inputs of several widths
-    could be, for inputs of which some are called as parts and others are not, and for inputs that
-    begin or end within a part.
+    If `num_features` is known, the inputs that are left when observations have that width are
+    states. Observations with the names of `parts` are in the order of these, and grids and images
+    have their channels first if the model expects that. Raises InvalidArguments if the roles are
+    ambiguous, if only some inputs have names of parts, or if inputs begin or end within a part.
     """
     roles = _found(layout, num_features)
     observations = _as_parts(roles.observations, parts)
@@ -110,7 +110,7 @@ def _found(layout: Layout, num_features: int | None) -> Roles:
 
 
 def find_named_roles(layout: Layout) -> Roles:
-    """Find the roles of the ports of a network, whose guest knows them by their names."""
+    """Find the roles of the ports of a network, which the guest addresses by name."""
     return _roles(layout, _ordered(layout, _named(layout)))
 
 

@@ -1,4 +1,4 @@
-"""Nodes of a graph by which the results of a row depend on other rows."""
+"""A check that a model computes each row of a batch independently, by the nodes of its graph."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_DATA = {"ConstantOfShape": 0, **dict.fromkeys(("Reshape", "Expand", "Tile", 
 
 def require_rows_apart(vetted: Vetted) -> None:
     """
-    Raise ModelRejected for a node by which the results of a row depend on the rows beside it.
+    Raise ModelRejected for a node that lets the results of a row depend on other rows.
 
     Such a node reduces, sorts, normalizes or moves the rows of the batch, or counts them. The rows
     are the axes that grow with the batch.

@@ -1,4 +1,4 @@
-"""Trials of models: whether the results of a row depend on other rows, or on its place."""
+"""Test runs that show whether a model's results for a row depend on other rows, or on its index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ALIKE_IN_SIZES = 1e-2  # where the sine of a large number may differ by more
 
 
 class TriedModel(Protocol):
-    """A model as a trial runs it; `chunk` is the number of rows of one run."""
+    """A model that can be test-run; `chunk` is the number of rows in one run."""
 
     inputs: tuple[Port, ...]
     outputs: Sequence[Port]
@@ -38,20 +38,20 @@ class TriedModel(Protocol):
         fetches: Mapping[str, Floats],
         time_left: LoadTime,
     ) -> None:
-        """Run the model while it is loaded. Raises ModelRejected, or as `LoadTime.late`."""
+        """Run the model during loading. Raises ModelRejected, or the error of `LoadTime.late`."""
 
 
 def require_alike(free: TriedModel, fixed: TriedModel, time_left: LoadTime) -> None:
-    """Raise ModelRejected unless two models compute each row of a few alike."""
+    """Raise ModelRejected unless two models compute the same results for a few test rows."""
     for feeds, results, tolerance in _trials(fixed, time_left):
         _require_alike(_results(free, feeds, time_left), results, tolerance)
 
 
 def results_of_rows(model: TriedModel, time_left: LoadTime) -> Results:
     """
-    Return the results of a model with a fixed batch for a few rows, always the same ones.
+    Return the results of a model with a fixed batch size for a few constant test rows.
 
-    Raises ModelRejected if a row's results depend on other rows, or on its place among them.
+    Raises ModelRejected if a row's results depend on other rows, or on its index.
     """
     first: Results = {}
     for feeds, results, tolerance in _trials(model, time_left):
@@ -63,7 +63,7 @@ def results_of_rows(model: TriedModel, time_left: LoadTime) -> Results:
 
 
 def are_alike(results: Results, others: Results) -> bool:
-    """Return True if two models gave the same outputs for the same rows."""
+    """Return whether two models gave equal outputs for the same rows."""
     return not _different(results, others, _ALIKE)
 
 

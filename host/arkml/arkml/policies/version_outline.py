@@ -1,5 +1,5 @@
 """
-The bytes that all versions of a run's policy share: the parts of their files outside of weights.
+Outlines of policy versions: the bytes of their files that are not weights, equal in all versions.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Pieces = tuple[bytes | slice, ...]
 
 class VersionOutline:
     """
-    The bytes of an ONNX file outside of its float weights, by which the next version is known.
+    The bytes of an ONNX file outside of its float weights, by which a next version is recognized.
 
-    A file that differs from a vetted one in the content of float weights alone has the same nodes,
-    names, sizes and costs, since vetting reads no number of them: it needs no vetting of its own.
+    A file that differs from a vetted one only in the values of float weights has the same nodes,
+    names, sizes and costs. Vetting does not read these values, so the file needs no vetting.
     """
 
     __slots__ = ("_length", "_places", "_rest", "weights")
@@ -34,9 +34,9 @@ class VersionOutline:
     @classmethod
     def of(cls, data: bytes, model: Any) -> VersionOutline | None:
         """
-        Return the outline of a file, from the `onnx.ModelProto` that vetting made of it.
+        Return the outline of a file; `model` is the `onnx.ModelProto` that vetting made of it.
 
-        None if that is not the file itself, as where vetting has rewritten it.
+        Returns None if the model differs from the file, for example because vetting rewrote it.
         """
         if model.SerializeToString() != data:
             return None
@@ -44,15 +44,15 @@ class VersionOutline:
         return None if weights is None else cls(data, weights)
 
     def fits(self, data: bytes) -> bool:
-        """Return True for a file that differs in its weights alone, if at all."""
+        """Return whether a file differs from this one at most in its weights."""
         return len(data) == self._length and [data[place] for place in self._places] == self._rest
 
     def pieces_of(self, data: bytes, model: Any) -> Pieces | None:
         """
-        Return the pieces of a part of the file `data`, which takes its float weights from there.
+        Return the pieces that make up a part of the model, with float weights taken from `data`.
 
-        None if the part does not have each weight as the file has it. model: the
-        `onnx.ModelProto` of the part, such as the nodes that some outputs need.
+        `model` is the `onnx.ModelProto` of the part, such as the nodes that some outputs need.
+        Returns None if one of its weights is stored differently in the file.
         """
         part, weights = model.SerializeToString(), _weights_of(model)
         if weights is None or not weights.keys() <= self.weights.keys():
@@ -66,7 +66,7 @@ class VersionOutline:
 
 
 def joined(pieces: Pieces, data: bytes) -> bytes:
-    """Return the file of these pieces, which takes bytes of the file `data` over."""
+    """Return the file made of pieces: of constant bytes, and of slices of the file `data`."""
     return b"".join([data[one] if isinstance(one, slice) else one for one in pieces])
 
 

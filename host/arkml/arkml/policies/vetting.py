@@ -54,11 +54,12 @@ MOST = Cost(fixed_bytes=128 << 20, row_bytes=32 << 20, fixed_work=1 << 29, row_w
 @dataclass(frozen=True, slots=True)
 class Vetted:
     """
-    A model that onnxruntime may load: from `model`, not from the bytes it was parsed from.
+    A model that passed vetting; onnxruntime loads `model`, not the bytes that it was parsed from.
 
-    model: an `onnx.ModelProto`, without the sizes it claims for inner tensors. tensors: every named
-    tensor, sized for a batch of `operators.call.ROWS`. pace: the time of its runs. constants: the
-    bytes of each tensor that does not depend on an input and is not in the file.
+    model: an `onnx.ModelProto`, without the sizes that the file claims for inner tensors. tensors:
+    every named tensor, sized for a batch of `operators.call.ROWS`. pace: the estimated time of
+    runs. constants: the bytes of each tensor that depends on no input and is not stored in the
+    file.
     """
 
     model: Any
@@ -69,9 +70,10 @@ class Vetted:
 
     def folded(self, most: int) -> tuple[int, int]:
         """
-        Return bytes of the constants to compute once and keep, `most` together: of one, of all.
+        Choose constants to compute once and keep, of at most `most` bytes together.
 
-        The smallest are kept, so that few are computed again in each run.
+        Returns the largest size of one kept constant, and the sum. The smallest constants are kept,
+        so that few are computed again in each run.
         """
         largest = total = 0
         for size in sorted(self.constants):
@@ -82,7 +84,9 @@ class Vetted:
 
 
 def vet(data: bytes, limits: Limits) -> Any:
-    """Return the `Vetted.model` of `data`. Raises ModelRejected, with node and reason."""
+    """
+    Return the vetted `onnx.ModelProto` of a file. Raises ModelRejected, naming node and reason.
+    """
     return examine(data, limits).model
 
 
@@ -150,7 +154,7 @@ def _single(model: Any) -> Any:
 
 
 def examined(model: Any) -> Vetted:
-    """Vet an `onnx.ModelProto`, whose bytes were walked. Raises ModelRejected."""
+    """Vet an `onnx.ModelProto` whose bytes were checked. Raises ModelRejected."""
     graph = model.graph
     version = opset(model)
     if not 0 < len(graph.node) <= MAX_NODES:
@@ -202,7 +206,7 @@ def _rewritten(nodes: Any, rewriting: Rewriting) -> Iterator[Any]:
 
 
 def title(node: Any) -> str:
-    """Return how a node is called in messages."""
+    """Return a text that names a node in messages."""
     return f"node {_shown(node.name or ''.join(node.output[:1]))} ({node.op_type[:40]})"
 
 
@@ -227,7 +231,9 @@ def _add(tensors: dict[str, Tensor], name: str, tensor: Tensor) -> None:
 
 
 def opset(model: Any) -> int:
-    """Return the version of the default operators. Other sets may be named, but not used."""
+    """
+    Return a model's version of the default operators; other sets may be declared, but not used.
+    """
     if model.ir_version not in _IR_VERSIONS:
         raise ModelRejected(f"IR version {model.ir_version} is not supported")
     if len(model.opset_import) > MAX_PORTS:
