@@ -1,1 +1,3 @@
-"""Policies, which answer submits, and the vetting and running of model files."""
+"""
+Policies, which answer the submits of guests with actions, and the checking and running of models.
+"""

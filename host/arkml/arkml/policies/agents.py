@@ -1,4 +1,4 @@
-"""The agents of a policy: their step counts and recurrent states."""
+"""The agents that a policy acts for: their step counts and recurrent states."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _CONTENT = (
 
 class Visit:
     """
-    The agents of one batch.
+    The agents of one batch, found in an `AgentTable`.
 
-    slots: int64, [agents], in row order if every agent has one row. inverse, turns: int64, [rows],
-    the agent of each row and the number of rows of that agent before it; None if every agent has
-    one row. counts: uint64, [agents] or [], rows of each agent. streams: uint64, [rows], see
-    `noise.streams`; None until noise is drawn.
+    slots: int64, [agents], the agents' indices in the table, in row order if every agent has one
+    row. inverse, turns: int64, [rows], the agent of each row and the number of that agent's earlier
+    rows; None if every agent has one row. counts: uint64, [agents] or [], rows of each agent.
+    streams: uint64, [rows], see `noise.streams`; None until noise is drawn.
     """
 
     __slots__ = ("counts", "inverse", "slots", "streams", "turns")
@@ -73,13 +73,13 @@ class Visit:
 
 class SavedAgents(NamedTuple):
     """
-    The agents of one session at one time.
+    A copy of the agents of one session.
 
     Attributes:
         ids: uint64, [agents], in the order in which they were seen.
-        steps: uint64, [agents], rows of each.
+        steps: uint64, [agents], the number of rows of each agent.
         ended: bool, [agents], whether their episodes have ended.
-        state: float32, [agents, state_width], what they remember.
+        state: float32, [agents, state_width], the recurrent states.
 
     """
 
@@ -94,8 +94,8 @@ class AgentTable:
     A table with an entry for each (session, agent id), holding `state_width` floats of state.
 
     Agents are found by a 64-bit hash with a secret salt, so that no guest can aim at the entry of
-    another guest's agent. Limits are by session and by guest: the agents of one guest never push
-    out another guest's.
+    another guest's agent. Limits hold for each session and each guest, so that agents of one guest
+    never displace another guest's.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class AgentTable:
 
     def widen(self, state_width: int) -> None:
         """
-        Hold so many floats of state for each agent, zeros for those that there are.
+        Hold `state_width` floats of state for each agent, zeros for existing agents.
 
-        Nothing changes if it is as wide already. Raises ModelRejected for a table that holds states
-        of another width: these are no states of the same model.
+        Nothing changes if the table has this width already. Raises ModelRejected if it holds states
+        of another width, since these belong to another model.
         """
         width = self._state.shape[1]
         if width == state_width:
@@ -153,7 +153,7 @@ class AgentTable:
         self._state = zeros((len(self._keys), state_width))
 
     def held(self, guest: int) -> int:
-        """Return the bytes kept for the agents of one guest."""
+        """Return the number of bytes kept for the agents of a guest, given by its number."""
         return self._held[guest] * self._entry_bytes
 
     def visit(self, keys: Words, ids: Words) -> Visit:
@@ -187,8 +187,8 @@ class AgentTable:
         """
         Return whether the episode of each row's agent ended before that row, bool, [rows].
 
-        It may have ended in a batch before, or in an earlier row of this one: `ends`, bool,
-        [rows], marks the rows that end an episode, None if there are none.
+        The end may be in an earlier batch, or in an earlier row of this one: `ends`, bool, [rows],
+        marks the rows that end an episode, None if there are none.
         """
         ended = self._ended[visit.slots]
         if visit.inverse is None or visit.turns is None:
@@ -200,7 +200,7 @@ class AgentTable:
         return ended[visit.inverse] | (visit.turns > first[visit.inverse])
 
     def end(self, visit: Visit, ended: npt.NDArray[np.bool_]) -> None:
-        """Mark the agents of the rows in `ended`, bool, [rows], as not coming back."""
+        """Mark the agents of the rows where `ended`, bool, [rows], is True as not coming back."""
         slots = visit.slots if visit.inverse is None else visit.slots[visit.inverse]
         self._ended[slots[ended]] = True
 
@@ -212,7 +212,7 @@ class AgentTable:
         self, visit: Visit, ended: npt.NDArray[np.bool_] | None, state: Floats | None
     ) -> None:
         """
-        Count the rows of a batch as acted.
+        Count the rows of a batch as steps of their agents, and store recurrent states.
 
         ended: bool, [rows], True where the row ends an episode; None if there are no episodes.
         state: float32, [agents, state_width], the recurrent states after the batch, or None.
@@ -258,13 +258,13 @@ class AgentTable:
 
     @property
     def width(self) -> int:
-        """The number of floats that each agent remembers."""
+        """The number of floats in each agent's recurrent state."""
         width: int = self._state.shape[1]
         return width
 
     def load(self, key: int, saved: SavedAgents) -> None:
         """
-        Let session `key` have these agents, of the same width, and no others.
+        Replace the agents of session `key` by saved ones, whose states have the same width.
 
         Raises Unavailable as `visit` does.
         """
@@ -287,9 +287,9 @@ class AgentTable:
         """
         Move the agents of sessions `keys` here, from another table of the same workspace.
 
-        They keep their step counts, and their recurrent states if `has_states`, which takes tables
-        of one width; else they have zeros. A session with more agents than may be kept here begins
-        with none.
+        Agents keep their step counts. With `has_states`, for tables of the same width, they also
+        keep their recurrent states, which else become zeros. A session with more agents than this
+        table may keep begins with none.
         """
         counts = {key: other._live[key] for key in keys if other._live[key]}
         fitting = [key for key, count in counts.items() if count <= self._limit]
@@ -453,7 +453,7 @@ class AgentTable:
 
 
 def agents_of(policy: object) -> AgentTable | None:
-    """Return the agents whose steps and states a policy of the host keeps, or None."""
+    """Return the table of agents of a policy that the host made, or None."""
     agents = getattr(policy, "agents", None)
     return agents if isinstance(agents, AgentTable) else None
 

@@ -1,4 +1,4 @@
-"""Runs of a model on blocks of rows that it gets as arrays of their own."""
+"""Runs of models that cannot work in place: they get blocks of rows as arrays of their own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class BlockModel:
         fetches: Mapping[str, Floats],
         limit: RunLimit,
     ) -> Sequence[Callable[[], object]]:
-        """Return calls that run the model; feeds, fetches: float32, [count, *shape], by name."""
+        """
+        Return functions that run the model; feeds, fetches: float32, [count, *shape], by port name.
+        """
         names = [port.name for port in self.outputs]
 
         def run(inputs: Mapping[str, Floats]) -> Sequence[Floats]:
@@ -69,9 +71,9 @@ def run_block(
     """
     Run a model on the rows `part` of a batch.
 
-    names: the outputs that `run` returns, in order. least: the rows that the model takes; rows of
-    zeros are added to fewer. feeds, fetches: float32, [count, *shape], by name; outputs that
-    `fetches` does not name are dropped.
+    names: the outputs that `run` returns, in order. least: the number of rows that the model needs;
+    rows of zeros fill up a smaller number. feeds, fetches: float32, [count, *shape], by name;
+    outputs that `fetches` does not name are dropped.
     """
     size = part.stop - part.start
     missing = max(0, least - size)
@@ -85,9 +87,9 @@ def run_block(
 
 def rows_of(feed: Floats, part: slice) -> Floats:
     """
-    Return the rows `part` of a feed: float32, [rows, *shape].
+    Return the rows `part` of an input: float32, [rows, *shape].
 
-    A feed whose rows are all alike may have fewer rows than the batch.
+    An input whose rows are all alike may have fewer rows than the batch.
     """
     if part.stop <= len(feed):
         return feed[part]

@@ -11,19 +11,25 @@ _PREAMBLE = 4
 
 
 class AssetKind(IntEnum):
-    """The format of the model in a container, by the number in its eighth byte."""
+    """
+    The format of the model in a Cervo container, given by a number in the container's eighth byte.
+    """
 
     ONNX = 1
     NNEF = 2
 
 
 def is_cervo(data: bytes) -> bool:
-    """Return True for the magic of a container. No field of an ONNX file begins with `C`."""
+    """Return whether bytes begin as a Cervo container does, which no ONNX file can."""
     return data[: len(MAGIC)] == MAGIC
 
 
 def unpack(data: bytes) -> tuple[AssetKind, bytes]:
-    """Return the format and the bytes of the model, which is not examined. Raises ModelRejected."""
+    """
+    Return the format and the bytes of the model in a container. Raises ModelRejected.
+
+    The model is not examined.
+    """
     if len(data) < len(MAGIC) + _PREAMBLE:
         raise ModelRejected(
             f"too few bytes available for a Cervo container: expected 8 but got {len(data)}"
@@ -40,5 +46,5 @@ def unpack(data: bytes) -> tuple[AssetKind, bytes]:
 
 
 def pack_onnx(onnx: bytes) -> bytes:
-    """Return a container of an ONNX model, which is not examined."""
+    """Return a Cervo container with an ONNX model, which is not examined."""
     return MAGIC + int(AssetKind.ONNX).to_bytes(_PREAMBLE, "big") + onnx

@@ -1,4 +1,4 @@
-"""The choices that the agents of a batch may take, as their guest masks them."""
+"""Masks of choices: which discrete actions the agents of a batch may take, as their guest says."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LONGEST_NAME = 64  # that is remembered, in characters; names may have a megaby
 
 class ChoiceMasks:
     """
-    The masks of one batch at a time.
+    The choice masks of one batch at a time.
 
-    `rows` is float32, [n, choices of all branches], 1 for a choice that is allowed and 0 for one
-    that is not; None where all are allowed. `begin` a batch before it is masked. Room is limited by
-    `workspace`.
+    `rows` is float32, [n, choices of all branches], 1 for a choice that is allowed and 0 for a
+    masked one; None where all are allowed. Call `begin` for each batch before `mask`. `workspace`
+    limits the memory.
     """
 
     def __init__(self, branches: Sequence[int], workspace: PolicyWorkspace) -> None:
@@ -52,10 +52,10 @@ class ChoiceMasks:
 
     def mask(self, metadata: MetadataLog, first: int = 0) -> None:
         """
-        Take choices away, or with a value of 0 give them back.
+        Mask the choices that metadata names, or allow them again where its value is 0.
 
-        `first` is the row of the batch that row 0 of the metadata is. Raises Unavailable if the
-        masks take too much memory.
+        `first` is the index in the batch of the metadata's row 0. Raises Unavailable if the masks
+        take too much memory.
         """
         by_name = [self._column(name) for name in metadata.names]
         if not any(column is not None for column in by_name):
@@ -71,13 +71,12 @@ class ChoiceMasks:
 
     def hold(self, batch: Batch, *, is_sure: bool = False) -> None:
         """
-        Have the last columns of a batch's actions be choices that exist, and are allowed.
+        Replace choices in a batch's actions, its last columns, that do not exist or are masked.
 
-        A number between two choices is rounded, halves to the even one. The lowest choice that is
-        allowed takes the place of one that does not exist or is masked; the first of each is
-        logged. Where all choices of a branch are masked the choice stays. With `is_sure` all are
-        known to exist. NaN and infinities stay, which are counted and answered as zeros elsewhere,
-        but for those whose zero is masked.
+        A number between two choices is rounded, halves to the even one. The replacement is the
+        lowest allowed choice; the first case of each kind is logged. If all choices of a branch are
+        masked, the choice stays. With `is_sure` all choices are known to exist. NaN and infinities,
+        which are counted and answered as zeros elsewhere, are replaced only if choice 0 is masked.
         """
         choices = batch.actions[:, -len(self.branches) :]
         if not is_sure:
@@ -87,9 +86,9 @@ class ChoiceMasks:
 
     def hold_idle(self, batch: Batch, rows: npt.NDArray[np.bool_] | None = None) -> None:
         """
-        Have agents that no policy plays, whose actions are zeros, take choices that are allowed.
+        Let agents without a policy, whose actions are zeros, take choices that are allowed.
 
-        Of each branch it is the lowest one. rows: bool, [n], the agents; None is all.
+        Of each branch it is the lowest one. rows: bool, [n], marks the agents; None marks all.
         """
         if self.rows is not None:
             chosen = slice(None) if rows is None else rows
@@ -105,10 +104,10 @@ class ChoiceMasks:
         states: npt.NDArray[np.uint32] | None,
     ) -> None:
         """
-        Replace choices of some branches and rows of a batch by the results of `hold`.
+        Replace choices as `hold` does, for some branches and rows of a batch.
 
-        choices: float32, [n, branches from `first` on]. rows: their rows of the batch, None for
-        all. states: uint32, [n], of the episodes, None if there are none.
+        choices: float32, [n, branches from `first` on]. rows: the indices of these rows in the
+        batch, None for all. states: uint32, [n], the episode states, None if there are none.
         """
         self._settle(choices, states, first)
         if self.rows is not None:
@@ -152,7 +151,7 @@ class ChoiceMasks:
         choices[wrong] = np.where(settled == rounded, np.abs(rounded), 0)[wrong]  # no -0
 
     def write(self, out: Floats) -> None:
-        """Write the masks of the batch to `out`, float32, [n, choices]."""
+        """Copy the masks of the batch to `out`, float32, [n, choices]."""
         out[...] = 1.0 if self.rows is None else self.rows
 
     def room(self, count: int) -> Floats:
@@ -200,10 +199,10 @@ class ChoiceMasks:
 
 class MaskedPolicy:
     """
-    A policy whose choices exist, and keep to the masks of each batch.
+    A policy whose choices are corrected: they exist, and obey the masks of each batch.
 
-    `policy` fills the actions. `masks` belong to its batch; a policy that takes masks has them as
-    an input. `is_sure` says that its choices always exist.
+    `policy` fills the actions. `masks` are those of the batch; a policy whose model takes masks
+    gets them as an input. `is_sure` says that its choices always exist.
     """
 
     def __init__(self, policy: Policy, masks: ChoiceMasks, *, is_sure: bool = False) -> None:
@@ -214,7 +213,11 @@ class MaskedPolicy:
         self._is_sure = is_sure
 
     def act(self, batch: Batch) -> None:
-        """Fill `batch.actions` and `batch.values`. Raises the errors of the policy."""
+        """
+        Let the policy fill `batch.actions` and `batch.values`, then correct choices.
+
+        Raises the errors of the policy.
+        """
         self.policy.act(batch)
         self.masks.hold(batch, is_sure=self._is_sure)
 

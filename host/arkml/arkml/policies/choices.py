@@ -1,4 +1,4 @@
-"""Policies of the embedder for some sessions, by the name or the shape that these have."""
+"""Policies of the embedder for particular sessions, chosen by name or by shape."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PolicyChoices:
     Policies by the name of a behavior or a guest, or by numbers of features and actions.
 
     The behaviors are those that a guest declares in the section `arkml.spec`. Raises UsageError for
-    keys that are neither, or that mean the same guest.
+    keys that are neither names nor shapes, or two keys for the same guest.
     """
 
     def __init__(self, policies: Mapping[object, Given]) -> None:
@@ -45,7 +45,7 @@ class PolicyChoices:
         num_actions: int | None,
     ) -> Given | None:
         """
-        Return the policy of a session: by name, else by shape; None if it has none.
+        Return the policy for a session, chosen by name, else by shape; None if there is none.
 
         `behaviors` are the declared ones that the session may be of: their names come before the
         name of the `guest`. Raises InvalidArguments if they name several policies.

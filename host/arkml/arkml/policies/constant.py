@@ -1,4 +1,4 @@
-"""The policy of a run that has not been trained: actions of zero, as an ONNX file."""
+"""The first policy of a run, before any learning: an ONNX file whose actions are zero."""
 
 from __future__ import annotations
 

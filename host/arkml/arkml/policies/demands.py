@@ -1,4 +1,6 @@
-"""The demands of open sessions and brains on their policies, and the offer of another policy."""
+"""
+Demands: what sessions and brains need of their policies, so that another policy can replace these.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ PartsOf = Callable[[int, int | None], Parts]
 
 
 class Loader(Protocol):
-    """Makes policies and networks, as `PolicyLibrary` does."""
+    """A maker of policies and networks, as `PolicyLibrary` is."""
 
     def load(
         self,
@@ -43,7 +45,7 @@ class Loader(Protocol):
 
 
 class Snapshot:
-    """The bytes of a model that guests have given, one object for all that gave the same."""
+    """The bytes of a model that guests brought; one object for all guests with the same bytes."""
 
     __slots__ = ("__weakref__", "data", "digest")
 
@@ -54,7 +56,7 @@ class Snapshot:
 
 class SessionDemand:
     """
-    The demands of sessions of inference that are alike: their snapshot, their widths, their rows.
+    What equal inference sessions need of a policy: model file, features, actions, kind of rows.
 
     Equal declarations have an equal `origin`.
     """
@@ -84,7 +86,7 @@ class SessionDemand:
         self._parts_of = parts_of
 
     def met_by(self, loader: Loader) -> Policy:
-        """Return the policy that meets the demand. Raises as `PolicyLibrary.load`."""
+        """Return a policy for such sessions, made by `loader`. Raises as `PolicyLibrary.load`."""
         return loader.load(
             self.snapshot.data,
             self.format,
@@ -96,7 +98,7 @@ class SessionDemand:
 
 
 class BrainDemand:
-    """The demand of one brain of `ark-ml-inference-v0`: its ports stay as its guest knows them."""
+    """What one brain of `ark-ml-inference-v0` needs of its model: ports that its guest knows."""
 
     __slots__ = ("__weakref__", "_inputs", "_outputs", "format", "key", "snapshot")
 
@@ -111,9 +113,9 @@ class BrainDemand:
 
     def met_by(self, loader: Loader) -> Network:
         """
-        Return the network that meets the demand.
+        Return a network for the brain, made by `loader`.
 
-        Raises as `PolicyLibrary.load_network`, and InvalidArguments for one with other ports.
+        Raises as `PolicyLibrary.load_network`, and InvalidArguments for a model with other ports.
         """
         network = loader.load_network(self.snapshot.data, self.format, key=self.key)
         for kind, known, found in (
@@ -133,11 +135,11 @@ Demand: TypeAlias = SessionDemand | BrainDemand
 
 class PolicyOffer:
     """
-    A policy that answers guests from their next call on, in each form that they need.
+    A policy that is to answer guests from their next call on, in each form that they need.
 
-    `loader` makes further forms, `policies` and `networks` hold those that meet demands. `renewed`
-    is called once it is taken, if agents then begin with recurrent states of zeros. `moves` are
-    those of the agents.
+    `loader` makes a form for a demand; `policies` and `networks` hold the forms made. `renewed` is
+    called once the offer is taken, if agents then begin with recurrent states of zeros. `moves`
+    notes which agents move from old to new policies.
     """
 
     def __init__(self, loader: Loader, renewed: Callable[[], object]) -> None:
@@ -148,7 +150,7 @@ class PolicyOffer:
         self.networks: dict[BrainDemand, Network] = {}
 
     def meets(self, demand: Demand) -> bool:
-        """Return whether a demand has its form."""
+        """Return whether the form for a demand is made."""
         return demand in self.policies or demand in self.networks
 
     def meet(self, demand: Demand) -> None:
@@ -159,16 +161,16 @@ class PolicyOffer:
             self.policies[demand] = demand.met_by(self.loader)
 
     def forget(self) -> None:
-        """Let go of all forms, which sessions and brains have now."""
+        """Drop all forms, which now belong to sessions and brains."""
         self.policies, self.networks = {}, {}
 
 
 class Demands:
     """
-    The demands of the guests that share a library, as long as their sessions and brains are open.
+    The demands of all open sessions and brains of guests that share a policy library.
 
-    `lock` guards them, and may be common to many: no model is loaded while it is held. One thread
-    makes offers, the thread of the guests takes them.
+    `lock` guards the demands, and may be shared with other objects: no model is loaded while it is
+    held. One thread makes offers, the thread of the guests takes them.
     """
 
     def __init__(self, lock: AbstractContextManager[object]) -> None:
@@ -180,9 +182,9 @@ class Demands:
 
     def open_session(self, demand: SessionDemand) -> SessionDemand:
         """
-        Return the demand of a session that opens, one object for all that are alike.
+        Register a session that opens, and return its demand, the same object for equal ones.
 
-        An offer that is not taken yet is to meet it: raises as `SessionDemand.met_by`.
+        If an offer is waiting, the form for the demand is made. Raises as `SessionDemand.met_by`.
         """
         with self._lock:
             known = self._sessions.setdefault(demand.key, demand)
@@ -190,27 +192,27 @@ class Demands:
         return known
 
     def open_brain(self, demand: BrainDemand) -> BrainDemand:
-        """Likewise for a brain, whose demand is its own."""
+        """Register a brain that opens, as `open_session` does a session, and return its demand."""
         with self._lock:
             self._brains.add(demand)
         self._meet(demand)
         return demand
 
     def unmet(self, offer: PolicyOffer) -> list[Demand]:
-        """Return the demands that an offer does not meet yet. Call it with the lock held."""
+        """Return the demands for which an offer has no form yet. Call it with the lock held."""
         every: list[Demand] = [*self._sessions.values(), *self._brains]
         return [demand for demand in every if not offer.meets(demand)]
 
     def offer(self, offer: PolicyOffer) -> None:
-        """Have an offer taken that meets all demands. Call it with the lock held."""
+        """Publish an offer that meets all demands. Call it with the lock held."""
         self._offered = offer
 
     def waiting(self) -> PolicyOffer | None:
-        """Return the last offer if it is not taken, on the thread of the guests; do not wait."""
+        """Return the last offer if it is not taken yet, without waiting; for the guests' thread."""
         return None if self._offered is self._taken else self._offered
 
     def take(self, offer: PolicyOffer) -> None:
-        """Note that guests have an offer, which lets go of its forms."""
+        """Note that guests have taken an offer, and let it drop its forms."""
         self._taken = offer
         offer.forget()
 

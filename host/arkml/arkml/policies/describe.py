@@ -1,4 +1,4 @@
-"""Descriptions of model files, for `arkml describe`."""
+"""Descriptions of model files, for the command `arkml describe`."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class ModelReport:
     """
     The description of a model file.
 
-    kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. batch: the rows that the
-    model takes at a time, None for any number. why_one: why that is 1 although the file leaves it
-    open, or empty. acts: which outputs act. verdict: `ACCEPTED`, or the reason why the model is
-    refused, which leaves fields that could not be determined empty.
+    kind: onnx, cervo-onnx or cervo-nnef. opset: 0 if the format has none. batch: the number of rows
+    that the model takes at a time, None for any number. why_one: why that is 1 although the file
+    leaves it open, or empty. acts: a text on the outputs that hold actions. verdict: `ACCEPTED`, or
+    the reason why the model is refused; fields that could not be determined are then empty.
     """
 
     kind: str
@@ -71,7 +71,9 @@ class ModelReport:
 
 
 def describe(data: bytes, limits: Limits = _LIMITS, outputs: tuple[str, ...] = ()) -> ModelReport:
-    """Describe the bytes of a model file, of which `outputs` act. Raises nothing."""
+    """
+    Return the description of a model file, in which `outputs` hold the actions. Raises nothing.
+    """
     report = ModelReport("onnx", len(data))
     models = ModelCache(limits)
     try:
@@ -92,10 +94,10 @@ def describe(data: bytes, limits: Limits = _LIMITS, outputs: tuple[str, ...] = (
 
 def require_loadable(file: PolicyFile, models: ModelCache, limits: Limits) -> None:
     """
-    Load the model of a file as most guests will have it.
+    Load the model of a policy file once, to check it as most guests will use it.
 
-    Raises ModelRejected, also if it has not the outputs that are to act, SnapshotTooLarge, and
-    Unavailable.
+    Raises ModelRejected, also if it lacks the outputs that are to hold the actions,
+    SnapshotTooLarge, and Unavailable.
     """
     if len(file.data) > limits.snapshot_bytes:
         raise SnapshotTooLarge(

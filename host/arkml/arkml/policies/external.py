@@ -1,4 +1,4 @@
-"""The policy of a guest that is stepped by an environment."""
+"""The policy of a guest whose actions come from outside, in the steps of an environment."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class ExternalPolicy:
     """
     Stands for a learner outside of the guest, whose actions come with the next step.
 
-    `name` is the behavior, `branches` are the choices of its last actions. A guest that submits to
-    it stays suspended until that step, whichever version of the API it uses. A call that no
-    environment runs cannot wait and is refused. If not `is_stepped`, submits are answered at once:
-    with zeros, and of branches with the lowest choices that are allowed.
+    `name` is the behavior, `branches` are the choices of its last actions. A guest that submits
+    rows stays suspended until that step, with every version of the API. In a call that no
+    environment makes, a submit is refused, because it cannot wait. If not `is_stepped`, submits are
+    answered at once, with zeros and the lowest allowed choices.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Policies that the embedder gives to a host: objects and plain functions, checked at each call."""
+"""Policies that the embedder passes to a host, objects and functions, checked at each call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SHOWN = 200  # characters of an exception's text in a message
 
 class ObjectPolicy:
     """
-    The policy object of an embedder, with its faults turned into `PolicyFailed`.
+    A wrapper of an embedder's policy object that turns its faults into `PolicyFailed`.
 
     Raises UsageError if `num_features` or `num_actions` of the object are not counts.
     """
@@ -45,7 +45,7 @@ class ObjectPolicy:
         self._policy = policy
 
     def require(self, num_features: int | None, num_actions: int | None) -> None:
-        """Raise InvalidArguments if a session of these widths cannot be answered."""
+        """Raise InvalidArguments unless the policy fits a session with these numbers."""
         features = self.num_features if num_features is None else num_features
         actions = self.num_actions if num_actions is None else num_actions
         if (features, actions) != (self.num_features, self.num_actions):
@@ -55,7 +55,7 @@ class ObjectPolicy:
             )
 
     def is_made_of(self, other: Policy) -> bool:
-        """Return whether `other` is the same object of the embedder, given again."""
+        """Return whether `other` wraps the same object of the embedder."""
         return isinstance(other, ObjectPolicy) and other._policy is self._policy  # noqa: SLF001
 
     def act(self, batch: Batch) -> None:
@@ -78,7 +78,7 @@ class ObjectPolicy:
 
 
 class FunctionPolicy:
-    """The function of an embedder, as it answers the sessions of one shape."""
+    """A policy for sessions of one shape that calls a function of the embedder."""
 
     def __init__(self, function: PolicyFunction, num_features: int, num_actions: int) -> None:
         self.name: str = _name(function)
@@ -93,7 +93,7 @@ class FunctionPolicy:
         batch.actions[:] = self._checked(actions, batch)
 
     def forget(self, key: int) -> None:
-        """Do nothing: a function keeps nothing by session."""
+        """Do nothing, since a function keeps no state for sessions."""
         del key
 
     def _checked(self, given: Any, batch: Batch) -> Floats:
@@ -144,8 +144,8 @@ def call_embedder(name: str, function: Callable[[Any], T], argument: Any) -> T:
     """
     Call the embedder's code, in which Ctrl-C is an exception: see `InterruptGuard.interrupt`.
 
-    Raises PolicyFailed where it raises an Exception. An AbiError passes: the guest sees its code;
-    so does an exception of a signal handler in it, because the policy has not failed.
+    Raises PolicyFailed if the code raises an Exception. An AbiError is passed on, since the guest
+    gets its code, and so is an exception of a signal handler, because the policy has not failed.
     """
     try:
         return function(argument)
@@ -159,7 +159,7 @@ def call_embedder(name: str, function: Callable[[Any], T], argument: Any) -> T:
 
 def checked_policy(policy: object) -> ObjectPolicy | PolicyFunction:
     """
-    Return the answering form of `policy`, an object with the members of `Policy` or a function.
+    Return a policy object of the embedder wrapped, and a function as it is.
 
     Raises UsageError for everything else.
     """

@@ -1,4 +1,4 @@
-"""The policy of agents that are left alone: zeros."""
+"""The policy of agents without any other policy: zeros."""
 
 from __future__ import annotations
 

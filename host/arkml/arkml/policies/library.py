@@ -1,4 +1,4 @@
-"""The policies that one guest or fleet has loaded, by their snapshots."""
+"""The library of policies and networks that one guest, or one fleet, has loaded."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ _Key = tuple[bytes, bool, int | None, int | None, tuple[int, ...], Parts]
 
 
 def no_parts(num_features: int, num_actions: int | None) -> Parts:
-    """Return no parts, whatever the widths are."""
+    """Return an empty tuple, for rows without declared parts."""
     del num_features, num_actions
     return ()
 
 
 def no_branches(num_features: int, num_actions: int | None, choices: int | None) -> tuple[int, ...]:
-    """Return no branches, whatever the widths are."""
+    """Return an empty tuple, for actions without branches."""
     del num_features, num_actions, choices
     return ()
 
 
 class PolicyLibrary:
     """
-    Makes policies and networks from snapshots.
+    Makes policies and networks from model files, which guests call snapshots.
 
     `override`, a file or a policy of the embedder, replaces every snapshot that is loaded;
-    `choices` come first, for the sessions that they mean, of the guest `guest_name`. One thread at
+    `choices`, policies for particular sessions of the guest `guest_name`, come first. One thread at
     a time uses the policies and networks; another thread may load. `helpers` are the threads that
     help with a large batch. `lock` guards the `demands` of open sessions.
     """
@@ -102,12 +102,13 @@ class PolicyLibrary:
         parts_of: PartsOf = no_parts,
     ) -> Policy:
         """
-        Return the policy in a snapshot, one object for the same arguments while it is in use.
+        Return the policy of a model file; the same object for equal arguments while it is in use.
 
-        None takes the number that the model has. A function of the embedder must return as many
-        actions, an object has its own numbers. The policy of a session with branches is a
-        MaskedPolicy. Raises ModelRejected, SnapshotTooLarge, InvalidArguments, or Unavailable if a
-        run of the snapshot took too long before.
+        For `num_features` and `num_actions`, None stands for the number that the model has. A
+        function of the embedder must return `num_actions` actions, a policy object has its own
+        numbers. The policy of a session with branches is a MaskedPolicy. Raises ModelRejected,
+        SnapshotTooLarge, InvalidArguments, or Unavailable if a run of the snapshot took too long
+        before.
         """
         shape = num_features, num_actions
         return self._load(
@@ -118,10 +119,10 @@ class PolicyLibrary:
         self, behaviors: Sequence[str], num_features: int | None, num_actions: int | None
     ) -> PolicyLibrary:
         """
-        Return the library that answers a session: this one, or that of a choice of the embedder.
+        Return the library for a session: this one, or that of a policy chosen by the embedder.
 
-        `behaviors` are the declared ones that the session may be of. Raises InvalidArguments if
-        several policies are meant.
+        `behaviors` are the declared behaviors that the session may have. Raises InvalidArguments if
+        they lead to several policies.
         """
         if self._choices is None:
             return self
@@ -181,7 +182,7 @@ class PolicyLibrary:
         return policy
 
     def load_override(self, policy: TrainingPolicy) -> Policy:
-        """Return the policy that replaces every snapshot, to act for `policy`; raise as `load`."""
+        """Return the embedder's policy, in place of the run's `policy`. Raises as `load`."""
         if self._override is not None and policy.masks is not None:
             return self.load_file(self._override, policy)
         shape = policy.num_features, policy.num_actions
@@ -195,7 +196,7 @@ class PolicyLibrary:
 
     def load_file(self, file: PolicyFile, policy: TrainingPolicy) -> Policy:
         """
-        Return the policy in a file of the embedder, to act with the masks of `policy`.
+        Return the policy of an embedder's file, which acts with the masks of the run's `policy`.
 
         Raises as `load`.
         """
@@ -207,14 +208,15 @@ class PolicyLibrary:
 
     @property
     def takes_snapshots(self) -> bool:
-        """True if snapshots of guests are used, False if the embedder's policy replaces them."""
+        """True if models of guests are used, False if the embedder's policy replaces them."""
         return self._override is None and self._given is None
 
     def with_override(self, override: Override) -> PolicyLibrary:
         """
-        Return a library with another override, whose policies the thread of this one uses.
+        Return a library with another policy of the embedder, for the thread that uses this one.
 
-        They share the workspace, so that agents can move from policies of this one.
+        Both share a workspace, so that agents can move from policies of this library to the new
+        ones.
         """
         return PolicyLibrary(
             self._models,
@@ -226,39 +228,39 @@ class PolicyLibrary:
         )
 
     def become(self, successor: PolicyLibrary) -> None:
-        """Load what `successor` would load from now on, the policies that it has made included."""
+        """From now on load what `successor` would load, including the policies that it has made."""
         with self._lock:
             self._override, self._given = successor._override, successor._given
             self._policies = successor._policies
         self._workspace.renew()
 
     def keep(self, snapshot: bytes, digest: bytes) -> Snapshot:
-        """Return the snapshot of a guest, whose bytes are kept once for all guests of the host."""
+        """
+        Return the snapshot of a guest, whose bytes are stored once for all guests of the host.
+        """
         return self._models.keep(snapshot, digest)
 
     def prepare(self) -> None:
-        """
-        Import the modules that models need, once in a process, so that no guest is charged for it.
-        """
+        """Import the modules that models need, once in a process, so that no guest is charged."""
         if self._given is None:
             import_onnx()  # vetting reads models by it
             ort.load()
 
     def limit_runs(self, seconds: float) -> None:
-        """Let the next runs of policies take `seconds` of wall time at most."""
+        """Limit the next runs of policies to `seconds` of wall time each."""
         self._workspace.run_seconds = seconds
 
     @property
     def workspace(self) -> PolicyWorkspace:
-        """The arrays and limits that the policies of the library share."""
+        """The arrays and limits shared by all policies of the library."""
         return self._workspace
 
     def load_version(self, data: bytes, policy: TrainingPolicy) -> OnnxPolicy:
         """
-        Return one version of a run's policy, an ONNX file, to act for `policy`.
+        Return a policy that runs one version, an ONNX file, of the run's `policy`.
 
-        Agents keep what they remember of the version before. Raises ModelRejected,
-        SnapshotTooLarge or InvalidArguments.
+        Agents keep the recurrent states that they had with the previous version. Raises
+        ModelRejected, SnapshotTooLarge or InvalidArguments.
         """
         if len(data) > self._limits.snapshot_bytes:
             raise SnapshotTooLarge(
@@ -298,10 +300,10 @@ class PolicyLibrary:
         self, snapshot: bytes, snapshot_format: SnapshotFormat, *, key: int = 0
     ) -> Network:
         """
-        Return a new network of the model in a snapshot, which keeps its agents apart from others.
+        Return a new network of a model file, with agents of its own.
 
-        Networks with different `key` draw different noise. Raises like `load`, and Unavailable
-        where the host has a policy object or function: these have no named inputs and outputs.
+        Networks with different `key` draw different noise. Raises like `load`, and Unavailable if
+        the host has a policy object or function, which lacks named inputs and outputs.
         """
         if self._given is not None:
             raise Unavailable(

@@ -1,4 +1,4 @@
-"""Policies in the form in which ML-Agents exports them, for Unity's runtime."""
+"""Conversion of policies to the form in which ML-Agents exports them, for Unity's runtime."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ _BRANCHES = "branches"
 
 def as_mlagents(data: bytes) -> bytes:
     """
-    Return a vetted ONNX file of a learner of arkml in the form of ML-Agents' exporter.
+    Return a policy, a vetted ONNX file of arkml's learners, in the form that ML-Agents exports.
 
     Inputs: `obs_0`, and `obs_1` and so on for further parts of a row, with the channels of grids
     and images first, images from 0 to 1, and a channel for each category; `action_masks` and
-    `epsilon`, which Unity fills with noise, as they were; and `recurrent_in`, float32, [N, 1,
-    memory], with what is remembered, and the images before. Outputs: `continuous_actions`,
-    `discrete_actions`, int64, each [N, count], and the same without noise as `deterministic_...`;
-    `recurrent_out`; `value_estimate`; and the constants by which Unity knows a model:
-    `version_number`, `memory_size`, `continuous_action_output_shape` and
-    `discrete_action_output_shape`.
+    `epsilon`, which Unity fills with noise, unchanged; and `recurrent_in`, float32, [N, 1, memory],
+    with the recurrent state and earlier images. Outputs: `continuous_actions`, `discrete_actions`,
+    int64, each [N, count], and both without noise as `deterministic_...`; `recurrent_out`;
+    `value_estimate`; and the constants by which Unity knows a model: `version_number`,
+    `memory_size`, `continuous_action_output_shape` and `discrete_action_output_shape`.
 
     Raises ModelRejected for a file with other inputs and outputs than learners of arkml export, and
-    for one with masks whose metadata has not the sizes of its branches.
+    for a file with masks whose metadata lacks the sizes of its branches.
     """
     import onnx
 

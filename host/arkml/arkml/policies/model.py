@@ -1,4 +1,4 @@
-"""The protocol of a loaded model."""
+"""The protocol of a loaded model, a network that computes named outputs from named inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Model(Protocol):
 
     @property
     def session_bytes(self) -> int:
-        """Bytes that the model holds while it is loaded, by estimate."""
+        """Estimated bytes that the model holds while it is loaded."""
 
     def prepare(
         self,
@@ -40,17 +40,17 @@ class Model(Protocol):
         limit: RunLimit,
     ) -> Sequence[Call]:
         """
-        Return calls that together run the model from `feeds` into `fetches`.
+        Return functions that together run the model from inputs, `feeds`, to outputs, `fetches`.
 
         feeds, fetches: contiguous float32, [count, *shape], by port name, used in place by every
-        call; the caller keeps them alive. A feed may have `ALIKE` rows where `count` is larger:
-        then all its rows are alike. `limit` bounds the time of a run that may be long.
+        call; the caller keeps them alive. A feed whose rows are all alike may have only `ALIKE`
+        rows. `limit` bounds the time of a run that may be long.
         """
 
 
 @runtime_checkable
 class MakesNoise(Protocol):
-    """A model with a generator of noise of its own."""
+    """A model with its own generator of noise."""
 
     def fill_noise(
         self, port: Port, out: Floats, streams: Words, steps: Words, *, is_pink: bool

@@ -39,9 +39,9 @@ log = SafeLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class ModelFile:
     """
-    A file that passed vetting: its layout, and a function that loads its model.
+    A model file that passed vetting: its layout, and a function that loads the model.
 
-    `load` takes the names of the outputs that are used, None for all, and raises ModelRejected or
+    `load` takes the names of the outputs to be used, None for all, and raises ModelRejected or
     Unavailable.
     """
 
@@ -51,10 +51,10 @@ class ModelFile:
 
 class ModelCache:
     """
-    Holds the models in use and the last few that were. Any thread may load.
+    A cache of the models in use and of the last few used ones. Any thread may load.
 
-    `seconds` is the processor's time to load a model and to run it on a row, and the time by the
-    clock to answer one batch. `load_module` has ONNX files but policy versions run as WebAssembly.
+    `seconds` limits the processor time to load a model and to run it on a row, and the wall time to
+    answer a batch. With `load_module`, ONNX files run as WebAssembly, except policy versions.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ModelCache:
 
     def onnx(self, data: bytes, digest: bytes | None = None) -> ModelFile:
         """
-        Return the model in the bytes of an ONNX file. Raises ModelRejected or Unavailable.
+        Return the vetted model of an ONNX file. Raises ModelRejected or Unavailable.
 
         `digest` is the SHA-256 of the bytes where the caller knows it.
         """
@@ -112,7 +112,9 @@ class ModelCache:
         return ModelFile(layout, load)
 
     def version(self, data: bytes) -> ModelFile:
-        """Return a policy version, an ONNX file, that is not kept. Raises as `onnx`."""
+        """
+        Return the model of a policy version, an ONNX file, without caching it. Raises as `onnx`.
+        """
         with self._lock:
             known = [one for one in self._versions if one.outline.fits(data)]
         file = None if known else self._file(data)
@@ -135,7 +137,9 @@ class ModelCache:
         return OnnxFile(data, self._limits, seconds=self._seconds)
 
     def nnef(self, data: bytes) -> ModelFile:
-        """Return the model in the bytes of an NNEF archive. Raises ModelRejected or Unavailable."""
+        """
+        Return the model of an NNEF archive, given its bytes. Raises ModelRejected or Unavailable.
+        """
         if self._load_module is not None:
             raise ModelRejected(NOT_ONNX)
 
@@ -159,12 +163,12 @@ class ModelCache:
         return ModelFile(layout, all_outputs)
 
     def keep(self, data: bytes, digest: bytes) -> Snapshot:
-        """Return the snapshot of these bytes, one object for all that have it, while one has."""
+        """Return the snapshot with these bytes, the same object while it is in use somewhere."""
         with self._lock:
             return self._snapshots.setdefault(digest, Snapshot(data, digest))
 
     def log_once(self, digest: bytes, sentence: str) -> None:
-        """Log which outputs of a policy act, once for each policy and meaning."""
+        """Log which outputs of a policy hold its actions, once for each policy and sentence."""
         key = digest + sentence.encode()
         with self._lock:
             is_new = key not in self._logged

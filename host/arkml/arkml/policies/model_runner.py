@@ -1,4 +1,4 @@
-"""Runs of a model with the inputs that the host provides: noise, masks and recurrent states."""
+"""Runs of a model with inputs that the host provides: noise, masks and recurrent states."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ _RUNNING = ("arkml.policies.", "numpy", "onnxruntime")  # modules whose function
 
 class BoundBatch:
     """
-    The arrays and calls by which one model runs on one batch.
+    The arrays and functions by which one model runs on one batch.
 
-    It keeps alive the arrays that the calls use by address. feeds, fetches: float32,
-    [count, *shape], by port name. epsilon: float32, [count, width], a view of its feed, or None.
-    `alike` names the feeds whose rows are all alike. `owner` is the `RunLimit.user` that it is for.
+    The object keeps alive the arrays that the functions use by address. feeds, fetches: float32,
+    [count, *shape], by port name. epsilon: float32, [count, width], a view of the noise input, or
+    None. `alike` names the feeds whose rows are all alike. `owner` is the `RunLimit.user` for which
+    it was made.
     """
 
     __slots__ = (
@@ -74,25 +75,26 @@ class BoundBatch:
         self.alike = alike
 
     def release(self) -> None:
-        """Let go of the arrays; the batch has to be bound again."""
+        """Drop the arrays; the batch must then be bound again."""
         self.owner = self.epsilon = None
         self.calls, self.feeds, self.fetches = (), {}, {}
 
 
 class ModelRunner:
     """
-    Runs a model and feeds its epsilon, masks and recurrent inputs; the caller feeds the rest.
+    Runs a model, and provides its noise, masks and recurrent inputs; the caller feeds the rest.
 
-    Noise depends on seed, session, agent id, the agent's step and the index alone, so neither the
-    order of a batch nor its other rows change a result. An agent with several rows in a batch takes
-    its steps in row order.
+    Noise depends only on seed, session, agent id, the agent's step and the index of the number, so
+    neither the order of a batch nor its other rows change a result. An agent with several rows in a
+    batch takes its steps in row order.
 
     Args:
         deterministic: True makes the noise zero.
-        pink: True has the noise of an agent change slowly, see `noise.fill_pink`.
-        agents: A table that outlives the model, as wide as its recurrent inputs.
+        pink: True makes the noise of an agent change slowly; see `noise.fill_pink`.
+        agents: A table of agents that outlives the model, with states as wide as its recurrent
+            inputs.
         snapshot: Digest of the snapshot that a guest brought.
-        taken: Turns the actions into the actions that are fed back.
+        taken: Converts the model's actions to the actions that are fed back to it.
 
     """
 
@@ -143,11 +145,11 @@ class ModelRunner:
         """
         Bind a model to the arrays for a batch, including arrays of the host.
 
-        The content of the host's arrays lasts for one run, because arrays of other batches may lie
-        in the same place. The guests of the sessions pay for them, if the model is theirs.
+        The content of the host's arrays is valid for one run, because other batches may use the
+        same memory. The guests of the sessions are charged for them if they brought the model.
 
         Args:
-            keys: uint64, [] or [count], of the sessions.
+            keys: uint64, [] or [count], the keys of the rows' sessions.
             count: Number of rows.
             feeds: float32, [count, *shape], by port name.
             fetches: float32, [count, *shape], by port name.
@@ -155,8 +157,8 @@ class ModelRunner:
             outputs: Further outputs that get arrays of the host.
 
         Raises:
-            Unavailable: The arrays would take too much memory, or the model is not run again; no
-                array was made.
+            Unavailable: The arrays would take too much memory, or the model must not be run again;
+                no array was made.
 
         """
         self.limit.require()
@@ -183,11 +185,11 @@ class ModelRunner:
 
     def run(self, bound: BoundBatch, keys: Words, ids: Words, states: States | None) -> None:
         """
-        Run on rows whose feeds are filled.
+        Run the model on a batch whose feeds are filled.
 
-        keys: uint64, [] or [n], of the sessions. ids: uint64, [n], of the agents. states: uint32,
-        [n], of the episodes, or None if there are no episodes. Raises Unavailable, and then no
-        agent has advanced.
+        keys: uint64, [] or [n], the sessions' keys. ids: uint64, [n], the agents' ids. states:
+        uint32, [n], the episode states, or None if there are no episodes. Raises Unavailable, and
+        then no agent has advanced.
         """
         if self.is_stateless:
             execute(bound.calls)
@@ -209,7 +211,7 @@ class ModelRunner:
         self.agents.advance(visit, None if states is None else _ended(states), recurrent)
 
     def keep(self, bound: BoundBatch) -> None:
-        """Have a batch that is bound for longer than one run let go of arrays that are replaced."""
+        """Let a batch that stays bound for several runs drop its arrays when these are replaced."""
         self._workspace.add_user(bound)
 
     def forget(self, key: int) -> None:
@@ -218,9 +220,10 @@ class ModelRunner:
 
     def take_from(self, other: ModelRunner, keys: Collection[int]) -> bool:
         """
-        Have the agents of sessions `keys` go on from what `other`, which ends, kept of them.
+        Take over the agents of sessions `keys` from `other`, which is no longer used.
 
-        Returns False if agents begin with states of zeros: other states were kept, or none.
+        Returns False if recurrent states do not fit, or there are none, so that agents begin with
+        zeros.
         """
         shapes, others = ([s.shape for s, _ in r.recurrent] for r in (self._roles, other._roles))
         has_states = shapes == others
@@ -302,7 +305,7 @@ def _noise_of(model: Model, epsilon: Port | None, *, is_pink: bool) -> Fill:
 
 
 def execute(calls: Sequence[Call]) -> None:
-    """Run a model. Raises Unavailable if it fails."""
+    """Run a model by its functions. Raises Unavailable if it fails."""
     try:
         for call in calls:
             call()
@@ -315,7 +318,7 @@ def execute(calls: Sequence[Call]) -> None:
 
 
 def is_of_model(error: Exception) -> bool:
-    """Return True for an error of a model that ran, False for one that a signal handler raised."""
+    """Return whether an error came from running a model, and not from a signal handler."""
     place = error.__traceback__
     while place is not None:
         if not str(place.tb_frame.f_globals.get("__name__")).startswith(_RUNNING):
@@ -325,7 +328,7 @@ def is_of_model(error: Exception) -> bool:
 
 
 def failed(error: Exception) -> Unavailable:
-    """Return the error to raise for one inside of a model: out of memory, most likely."""
+    """Return the error to raise for an error within a model, most likely a lack of memory."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return Unavailable(f"the model failed: {lines[0][:300]}")
 

@@ -19,10 +19,10 @@ from arkml.policies.workspace import PolicyWorkspace
 
 class Network:
     """
-    A model and the states of its agents. Used by one thread at a time.
+    A model and the recurrent states of its agents. Used by one thread at a time.
 
     inputs: the ports that the guest fills; the host fills epsilon and recurrent states. outputs:
-    all ports with a row for each agent but recurrent states. Networks with different `key` draw
+    all ports with a row for each agent, except recurrent states. Networks with different `key` draw
     different noise. `snapshot` is the digest of the snapshot that a guest brought.
     """
 
@@ -60,28 +60,26 @@ class Network:
 
     @property
     def session_bytes(self) -> int:
-        """Bytes that a guest is charged for the model: 0 for one of the embedder."""
+        """Bytes charged to the guest for the model: 0 if the embedder brought it."""
         return self._model.session_bytes if self.is_of_guest else 0
 
     @property
     def agents(self) -> AgentTable:
-        """The agents whose steps and states it keeps."""
+        """The agents whose steps and recurrent states the network keeps."""
         return self._runner.agents
 
     def take_from(self, other: Network) -> bool:
-        """
-        Take over the agents of a network with the same key, see `ModelRunner.take_from`.
-        """
+        """Take over the agents of a network with the same key; see `ModelRunner.take_from`."""
         return self._runner.take_from(other._runner, [int(other._key)])
 
     def run(
         self, agents: npt.NDArray[np.uint64], inputs: Mapping[str, Floats]
     ) -> dict[str, Floats]:
         """
-        Return every output, float32, [n, *shape], by port name.
+        Run the model, and return every output, float32, [n, *shape], by port name.
 
-        agents: uint64, [n]; an agent that is named twice takes two steps. inputs: float32,
-        [n, *shape] or [n, width], by port name. Raises InvalidArguments if they do not match
+        agents: uint64, [n], ids; an agent that is named twice takes two steps. inputs: float32, [n,
+        *shape] or [n, width], by port name. Raises InvalidArguments if they do not match
         `self.inputs`, and Unavailable if the model fails.
         """
         count = len(agents)

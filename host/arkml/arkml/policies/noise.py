@@ -1,4 +1,6 @@
-"""Standard normal noise, white or pink: of seed, session, agent, step and index alone."""
+"""
+Standard normal noise, white or pink, that depends only on seed, session, agent, step and index.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ TURN = np.float32(2.0 * np.pi * 2.0**-32)
 
 def mix(words: Words) -> Words:
     """
-    Return the output function of splitmix64, a permutation of 64-bit words that looks random.
+    Scramble 64-bit words by the output function of splitmix64, a permutation.
 
     words: uint64, of any shape.
     """
@@ -41,9 +43,9 @@ def mix(words: Words) -> Words:
 
 def streams(seed: int, keys: Words, ids: Words) -> Words:
     """
-    Return the random stream of each agent: uint64, [n].
+    Return the number of each agent's random stream: uint64, [n].
 
-    ids: uint64, [n], of the agents. keys: uint64, [] or [n], of their sessions.
+    ids: uint64, [n], the agents' ids. keys: uint64, [] or [n], the keys of their sessions.
     """
     # Arrays, never scalars: numpy warns where scalar arithmetic wraps.
     words = mix(np.array([seed & _MASK], np.uint64) + GOLDEN)
@@ -53,10 +55,10 @@ def streams(seed: int, keys: Words, ids: Words) -> Words:
 
 def fill_normal(out: Floats, streams: Words, steps: Words) -> None:
     """
-    Fill `out`, float32, [n, width], for n agents at their steps.
+    Fill `out`, float32, [n, width], with white noise for n agents at their steps.
 
     streams, steps: uint64, [n]. The generator is counter-based: equal streams and steps give equal
-    rows at any place in a batch.
+    rows anywhere in a batch.
     """
     width = out.shape[1]
     # By Box and Muller one word makes two numbers: radius and angle, from half of it each.
@@ -77,10 +79,11 @@ def fill_normal(out: Floats, streams: Words, steps: Words) -> None:
 
 def fill_pink(out: Floats, streams: Words, steps: Words) -> None:
     """
-    Fill `out` as `fill_normal` does, with numbers that each step of an agent changes in part.
+    Fill `out` as `fill_normal` does, but with pink noise, which changes slowly from step to step.
 
-    It is the method of Voss: each number is the sum of eight standard normal ones, of which the kth
-    is drawn anew every 2^k steps, divided by the root of eight. By itself it is standard normal.
+    This is the method of Voss: each number is a sum of eight standard normal numbers, of which the
+    kth is drawn anew every 2^k steps, divided by the square root of eight. Each number alone is
+    standard normal.
     """
     streams = mix(streams + _OCTAVES * GOLDEN)
     steps = (steps + (streams >> _32)) >> _OCTAVES  # agents do not change at the same time

@@ -1,4 +1,6 @@
-"""Arrays with pages of their own, whose memory the system has again once they are dropped."""
+"""
+Arrays in memory pages of their own, which are returned to the system once the arrays are dropped.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDAr
     """
     Return an array of zeros, whose pages take no memory before they are written.
 
-    An array that grows and is replaced would leave holes in the heap otherwise: the C library keeps
-    freed blocks of up to 32 MiB.
+    Otherwise arrays that grow and are replaced would leave holes in the heap, because the C library
+    keeps freed blocks of up to 32 MiB.
     """
     item = np.dtype(dtype)
     size = math.prod(shape) * item.itemsize

@@ -9,7 +9,7 @@ from arkml.batches import Batch
 
 class Policy(Protocol):
     """
-    An object that acts for the agents of sessions of one shape.
+    An object that computes actions for agents, given numbers of features and actions.
 
     Any object with these four members is a policy. The policy of a `Host` answers all its guests,
     on the thread that calls the guest. If several threads call guests of one host, they call the

@@ -1,4 +1,4 @@
-"""Policy files that a user names, with weights from the files beside them."""
+"""Policy files that a user names, including weights in other files beside them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXTERNAL = 1
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
     """
-    An ONNX or Cervo file of the embedder.
+    A policy file of the embedder, ONNX or Cervo.
 
     outputs: the names of the outputs that hold the actions, whose columns are joined in this order;
     empty to find them by their names and shapes.
@@ -61,7 +61,7 @@ class _Part:
 
 
 def output_names(outputs: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names of outputs that act. Raises UsageError for anything but names."""
+    """Return names of outputs that hold actions as a tuple. Raises UsageError for other values."""
     names = (outputs,) if isinstance(outputs, str) else outputs
     if not isinstance(names, Sequence) or not all(isinstance(n, str) and n for n in names):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The time that runs of one policy may take, and the end of a policy that took longer."""
+"""The time limit on runs of one policy, and the end of a policy that exceeded it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class RunLimit:
     """
     The limit on the runs of a policy or network.
 
-    snapshot: the digest of the snapshot that a guest brought, or None if the embedder or a run did.
-    A run of a guest's snapshot that was stopped because it took too long is its last: every later
-    run in the same workspace raises Unavailable. `user` is replaced then, so that all arrays are
-    bound to the model again.
+    snapshot: the digest of a model that a guest brought, None for a model of the embedder or of a
+    training run. A guest's model that was stopped because it took too long is never run again:
+    every later run in the same workspace raises Unavailable. `user` is then replaced, so that all
+    arrays must be bound to the model again.
     """
 
     __slots__ = ("_snapshot", "_workspace", "user")
@@ -33,16 +33,16 @@ class RunLimit:
 
     @property
     def is_of_guest(self) -> bool:
-        """True if the guest brought the snapshot."""
+        """True if a guest brought the model."""
         return self._snapshot is not None
 
     def require(self) -> None:
-        """Raise Unavailable if a run of the snapshot was stopped."""
+        """Raise Unavailable if an earlier run of the model was stopped."""
         if self._snapshot is not None:
             self._workspace.require_runnable(self._snapshot)
 
     def seconds(self, most: float) -> float:
-        """Return the seconds of wall time that the next run may take: `most`, or fewer."""
+        """Return the wall time in seconds that the next run may take, at most `most`."""
         return max(0.0, min(most, self._workspace.run_seconds))
 
     @property
@@ -52,7 +52,7 @@ class RunLimit:
 
     def run(self, shared: SharedRun, options: Any, most: float) -> None:
         """
-        Make calls that run with `options`, whose `terminate` stops them between nodes.
+        Run the parts of a model with `options`, whose `terminate` stops runs between nodes.
 
         Raises Unavailable if they take longer than `most` seconds or than the workspace allows, or
         if the caller is interrupted.
@@ -90,7 +90,7 @@ class RunLimit:
         return Unavailable(text)
 
     def fail(self, text: str) -> None:
-        """Make every later run raise Unavailable, if a guest brought the snapshot."""
+        """Make every later run raise Unavailable with this text, if a guest brought the model."""
         if self._snapshot is not None:
             self._workspace.stopped[self._snapshot] = text
             self.user = object()

@@ -1,4 +1,4 @@
-"""Runs of one model on a large batch, whose parts several threads compute."""
+"""Runs of one model on a large batch, divided among several threads."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SLOWER = 3  # runs one after another that took longer than alone, after which t
 
 class Helpers:
     """
-    The threads that help with runs of models, of all guests of a host.
+    Threads that help with large runs of models, for all guests of a host.
 
     They are started by the first run that is long enough, and end with the host.
 
     Args:
-        threads: The most threads that take part in a run, the calling one included.
+        threads: The most threads that take part in a run, including the calling one.
 
     """
 
@@ -43,7 +43,9 @@ class Helpers:
         self._is_closed = False
 
     def call(self, help_out: Callable[[], float], count: int) -> list[Future[float]]:
-        """Have `count` threads call a function, where the system gives them; none once closed."""
+        """
+        Let up to `count` threads call a function, if the system admits them; none once closed.
+        """
         if self._pool is None or self._process != os.getpid():  # a fork has none of its threads
             if self._is_closed:
                 return []
@@ -65,17 +67,17 @@ class Helpers:
 
 class SharedRun:
     """
-    Calls that together run a model, on the calling thread alone or on several.
+    The parts of one run of a model, executed by the calling thread alone or by several.
 
-    Both ways are measured, again and again, and the faster one is used. A thread takes one part
-    after another, so that one that is held up has one part at most. The parts are the same however
-    many threads compute them, and so are the results.
+    Both ways are measured from time to time, and the faster one is used. A thread takes one part
+    after another, so that a thread that is held up delays only one part. Parts, and so results, do
+    not depend on the number of threads.
 
     Args:
         calls: The parts, which may run at the same time.
         helpers: The threads that may help.
-        most: The most threads, by the memory that the parts take while they run.
-        kept: What the calls use by address, kept alive until the last thread has left them.
+        most: The most threads, limited by the memory that parts need while they run.
+        kept: Objects that the parts use by address, kept alive until the last thread has finished.
 
     """
 

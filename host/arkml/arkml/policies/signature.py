@@ -1,4 +1,4 @@
-"""The outputs of a model that act, by their names, types and widths."""
+"""The outputs of a model that hold the actions, found by their names, types and widths."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WAY_OUT = "say which acts: --policy-output NAME, Host(outputs=NAME)"
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """
-    A session's demands on a policy.
+    What a session needs of a policy.
 
     Attributes:
         num_features: Number of features, None for the model's number.
@@ -59,17 +59,17 @@ class Wanted:
 
     @property
     def continuous(self) -> int | None:
-        """The actions that are not choices."""
+        """The number of continuous actions, None if it is not known."""
         return None if self.num_actions is None else self.num_actions - len(self.branches)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
     """
-    The ports that a policy uses. Features fill the observations in order.
+    The ports of a model that a policy uses. Features fill the observations in order.
 
-    acting: the outputs that act, whose columns one after another are the actions. branches: where
-    it is not empty, the last columns are a score for each choice of these instead of choices.
+    acting: the outputs whose columns, joined, are the actions. branches: if not empty, the last
+    columns are not choices, but a score for each choice of these branches.
     """
 
     roles: Roles
@@ -79,12 +79,12 @@ class Signature:
 
     @property
     def num_features(self) -> int:
-        """Features of one row."""
+        """The number of features of one row."""
         return self.roles.num_features
 
     @property
     def num_actions(self) -> int:
-        """Actions of one row."""
+        """The number of actions of one row."""
         width = sum(port.width for port in self.acting)
         return width - sum(self.branches) + len(self.branches)
 
@@ -98,7 +98,7 @@ class Signature:
 
     @property
     def sentence(self) -> str:
-        """The names of the outputs that act, for a log."""
+        """A text for the log that names the outputs that hold the actions."""
         used = [*self.acting, *(port for pair in self.roles.recurrent for port in pair)]
         used = list(dict.fromkeys([*used, *([] if self.values is None else [self.values])]))
         names = dict(zip(used, told_apart(used), strict=True))
@@ -119,7 +119,7 @@ class Signature:
 
 
 def find_signature(roles: Roles, wanted: Wanted) -> Signature:
-    """Find the ports of a policy. Raises InvalidArguments if the model does not fit."""
+    """Find the ports that a policy uses. Raises InvalidArguments if the model does not fit."""
     if wanted.num_features is not None and wanted.num_features != roles.num_features:
         raise InvalidArguments(_misfit(roles, wanted.num_features))
     if not roles.outputs:
@@ -497,7 +497,9 @@ def _has_scores(port: Port) -> bool:
 
 
 def numbered(ports: Sequence[Port]) -> tuple[Port, ...]:
-    """Return outputs by their numbers, where their names differ in these alone: `head_0`."""
+    """
+    Return outputs in the order of their numbers, if only these differ in their names: `head_0`.
+    """
     numbers = [numbers_of(port.name) for port in ports]
     if len(_alike_in_name(ports)) < len(ports) or len(set(numbers)) < len(ports):
         return tuple(ports)

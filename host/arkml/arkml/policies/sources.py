@@ -1,4 +1,4 @@
-"""The policies that an embedder names: files, bytes, objects, functions, or none."""
+"""The kinds of policies that an embedder may name: files, bytes, objects, functions, or none."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ Override: TypeAlias = Given | None
 @dataclass(frozen=True, slots=True)
 class PolicySource:
     """
-    A policy that was named, its file not read yet.
+    A policy that an embedder named, whose file was not read yet.
 
-    `path` is None unless it is a file, of which `outputs` act. `name` is for messages.
+    `path` is None unless the policy is a file, in which `outputs` hold the actions. `name` is for
+    messages.
     """
 
     name: str
@@ -40,14 +41,14 @@ class PolicySource:
     _given: Override
 
     def read(self, limits: Limits) -> Override:
-        """Return the policy. Raises as `read_policy_file`."""
+        """Return the policy, read from its file if necessary. Raises as `read_policy_file`."""
         if self.path is None:
             return self._given
         return PolicyFile(read_policy_file(self.path, limits), self.outputs)
 
 
 def policy_source(policy: Named, outputs: str | Sequence[str] = ()) -> PolicySource:
-    """Return the source of a policy. Raises UsageError for anything but a policy."""
+    """Return an embedder's policy as a source. Raises UsageError for anything but a policy."""
     names = output_names(outputs)
     if isinstance(policy, str | os.PathLike):
         path = path_of(policy, "policy")

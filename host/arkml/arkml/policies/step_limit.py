@@ -1,4 +1,4 @@
-"""The limit of the steps of an episode, for guests that act by the policy of a run."""
+"""The limit on the steps of an episode, for guests that act by the policy of a run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _RUNNING, _INTERRUPTED = np.uint32(EpisodeState.RUNNING), np.uint32(EpisodeState
 
 class Limited(NamedTuple):
     """
-    The rows of a batch under a limit.
+    The rows of a batch after a limit on steps was applied.
 
     Attributes:
         states: uint32, [n], Interrupted if the limit has ended an episode.
         cut: bool, [n], True for such rows.
-        gone: bool, [n], True for rows of guests that were cut off before, and of no episode.
+        gone: bool, [n], True for rows of guests that were cut off before, which belong to no
+            episode.
 
     """
 
@@ -36,12 +37,12 @@ class Limited(NamedTuple):
 
 class StepLimit:
     """
-    Cuts off guests of which an agent has had `most` steps in its episode.
+    Cuts off guests once an agent has made `most` steps in its episode.
 
     As in an environment, all agents of such a guest are truncated with their rows of that submit,
-    or of another one of the same frame, and the next episodes begin in a new guest, since a guest
-    cannot be told: the runner of guests takes the numbers of guests that were cut off, by `take`,
-    and replaces them. Any other rows of the guest until then do not count.
+    or of another submit in the same frame. The next episodes begin in a new guest, since a guest
+    cannot be asked to start over: the runner of guests gets the numbers of guests that were cut off
+    from `take`, and replaces them. Rows of the guest until then do not count.
     """
 
     def __init__(self, most: int) -> None:
@@ -51,9 +52,9 @@ class StepLimit:
     @staticmethod
     def named(agents: Words, keys: Words) -> Words:
         """
-        Return the names of agents, with the names of their guests in the upper bits: uint64, [n].
+        Return agents' numbers that contain the number of the guest in the upper bits: uint64, [n].
 
-        agents: uint64, [n]. keys: uint64, [] or [n], of their sessions.
+        agents: uint64, [n]. keys: uint64, [] or [n], the keys of their sessions.
         """
         bits = np.uint64(64 - GUEST_SHIFT)
         return (agents >> bits) | ((keys >> GUEST_BITS) << np.uint64(GUEST_SHIFT))
@@ -67,11 +68,11 @@ class StepLimit:
         self, keys: Words, steps: Words, states: States, over: Marks, last: Marks
     ) -> Limited | None:
         """
-        Return the rows of a batch where a guest in it is, or was, cut off; None where none is.
+        Apply the limit to the rows of a batch; return None if no guest in it is, or was, cut off.
 
-        keys: uint64, [] or [n], of the agents' sessions. steps: uint64, [n], of each agent before.
-        over: bool, [n], rows of agents whose episodes have ended before. last: bool, [n], the last
-        row of each agent in the batch.
+        keys: uint64, [] or [n], the keys of the agents' sessions. steps: uint64, [n], the number of
+        each agent's earlier steps. over: bool, [n], rows of agents whose episodes have ended
+        before. last: bool, [n], the last row of each agent in the batch.
         """
         open_ = (states == _RUNNING) & ~over & last
         full = (steps >= self.most) & open_

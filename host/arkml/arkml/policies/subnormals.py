@@ -1,4 +1,4 @@
-"""Arithmetic of the calling thread with subnormal numbers set to zero."""
+"""Calls with subnormal numbers set to zero on the calling thread."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def call_flushed(call: Callable[[], T]) -> T:
     """
     Return the result of `call`, made with numbers below 1e-38 set to zero on this thread.
 
-    A processor of x86-64 takes up to 200 times as long for these numbers. Others are hardly slower
-    with them, and there the call is made as it is. It takes a microsecond, and does not nest.
+    x86-64 processors take up to 200 times as long for these numbers. Other processors are hardly
+    slower with them, and there the call is simply made. The overhead is a microsecond. Such calls
+    must not be nested.
     """
     if _MATH is None:
         return call()

@@ -1,4 +1,6 @@
-"""The policy that acts for a run with its newest version, and passes the rows on."""
+"""
+The policy of a training run: it acts by the newest version, and passes the rows on to be learned.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,11 @@ class Rows(NamedTuple):
     """
     The rows of one submit with their actions, as views that live until the call returns.
 
-    agent: uint64, [n], unique in the run's session. step: uint64, [n], of the agent. version: that
-    of the policy which acted. reward: float32, [n]. state: uint32, [n], of the episode. features:
-    float32, [n, num_features]. action: float32, [n, num_actions], zero where the episode ended.
-    keep: bool, [n], the rows to learn from; None if all are. masks: float32, [n, choices of all
-    branches], 0 for a choice that is masked and else 1; None if none is.
+    agent: uint64, [n], unique in the run's session. step: uint64, [n], the agent's step. version:
+    the policy version that acted. reward: float32, [n]. state: uint32, [n], the episode state.
+    features: float32, [n, num_features]. action: float32, [n, num_actions], zero where the episode
+    ended. keep: bool, [n], True for rows to learn from; None for all. masks: float32, [n, choices
+    of all branches], 0 for a masked choice, else 1; None if no choice is masked.
     """
 
     agent: Words
@@ -52,14 +54,14 @@ class Rows(NamedTuple):
 
 
 class RowSink(Protocol):
-    """Takes the rows of a run."""
+    """A receiver of the rows of a run, for example a recorder."""
 
     def take(self, rows: Rows) -> None:
-        """Take the rows of one submit; copy the views that are kept."""
+        """Receive the rows of one submit; copy the views that are to be kept."""
 
 
 class PolicyVersion(NamedTuple):
-    """A version of a run's policy, ready to act."""
+    """A version of a run's policy, loaded and ready to act."""
 
     number: int
     policy: Policy
@@ -67,9 +69,9 @@ class PolicyVersion(NamedTuple):
 
 class IrregularRows:
     """
-    Counts the rows that were answered with zeros, and logs each of their agents once.
+    Counts rows that were refused and answered with zeros, and logs each of their agents once.
 
-    With `is_brief` only the first agent is logged for each reason, and `tell` logs the counts.
+    With `is_brief` only the first agent is logged for each reason, and `tell` logs totals.
     """
 
     def __init__(self, name: str, *, is_brief: bool = False) -> None:
@@ -79,7 +81,7 @@ class IrregularRows:
         self.counts: dict[str, int] = {}
 
     def note(self, reason: str, marks: Marks, ids: Words) -> None:
-        """Count the rows marked in `marks`, bool, [n], of the agents `ids`, uint64, [n]."""
+        """Count the rows of agents `ids`, uint64, [n], where `marks`, bool, [n], is True."""
         agents = ids[marks].tolist()
         if not agents:
             return
@@ -96,7 +98,7 @@ class IrregularRows:
                 )  # fmt: skip
 
     def tell(self) -> None:
-        """Log how many rows there were for each reason that more than one had."""
+        """Log the number of rows for each reason, if it is more than one."""
         for reason, count in self.counts.items():
             if count > 1:
                 log.warning("%s: %s: %d rows in all", self._name, reason, count)
@@ -106,20 +108,20 @@ class TrainingPolicy:
     """
     Acts with the newest version of a run's policy, and passes each row with its action to `sink`.
 
-    Another thread offers versions; a batch takes the newest one before it acts. A row that is not
-    finite, or whose state does not fit its agent's history, is answered with zeros, or the lowest
-    choices that are allowed, and not passed on; it counts as a step of its agent, so that the rows
-    around it are not consecutive.
+    Another thread offers versions; a batch takes the newest one before it acts. A row with numbers
+    that are not finite, or with a state that does not fit its agent's history, is answered with
+    zeros, or the lowest allowed choices, and not passed on. It still counts as a step of its agent,
+    so that the rows before and after it are not taken for consecutive.
 
     Args:
         branches: Choices of the last actions, which are not clipped.
         masks: Masks of the agents of the batch, None without branches.
         seed: Determines the noise, with the agents' ids and steps.
         deterministic: True makes the noise zero.
-        pink: True explores by noise that changes slowly, see `noise.fill_pink`.
+        pink: True explores with noise that changes slowly; see `noise.fill_pink`.
         limit: Cuts episodes off, or None.
-        clips: True clips continuous actions to [-1, 1], as policies of runs are learned; the sink
-            gets them before. False has agents take them as the policy gives them.
+        clips: True clips continuous actions to [-1, 1], which learners expect; the sink gets them
+            unclipped. False passes the policy's actions to agents as they are.
 
     """
 
@@ -163,7 +165,7 @@ class TrainingPolicy:
 
     @property
     def version(self) -> int:
-        """The version that acts, 0 before the first."""
+        """The policy version that acts, 0 before the first."""
         return self._live.number if self._live is not None else 0
 
     def offer(self, version: PolicyVersion) -> None:
@@ -235,7 +237,7 @@ class TrainingPolicy:
             np.clip(continuous, -1.0, 1.0, out=continuous)
 
     def names(self, keys: Words, ids: Words) -> Words:
-        """Return the numbers of agents in the rows that the sink gets: uint64, [n]."""
+        """Return the agents' numbers in the rows that the sink gets: uint64, [n]."""
         agents = streams(self.seed, keys, ids)
         return agents if self._limit is None else self._limit.named(agents, keys)
 
@@ -249,18 +251,20 @@ class TrainingPolicy:
                 del left[agent]
 
     def others_of(self, kind: int) -> AgentTable:
-        """Return the agents of rows of a kind whose actions the guest chose."""
+        """
+        Return the table of agents of rows whose actions the guest chose, by the kind of these rows.
+        """
         if kind not in self.others:
             self.others[kind] = AgentTable(workspace=self.workspace)
         return self.others[kind]
 
     def load(self, key: int, own: SavedAgents | None, others: Mapping[int, SavedAgents]) -> None:
         """
-        Let session `key` have the agents of a state, and no others. Raises Unavailable.
+        Replace the agents of session `key` by those of a saved state. Raises Unavailable.
 
         Args:
             key: The key of the session.
-            own: The agents that act by this policy, None for none.
+            own: The agents that act by this policy, or None.
             others: The agents of rows whose actions the guest chose, by the kind of the rows.
 
         """
@@ -279,11 +283,11 @@ class TrainingPolicy:
         self, table: AgentTable, batch: Batch, steps: Words, keep: Marks | None
     ) -> Marks | None:
         """
-        Return `keep`, bool, [n], without rows that would be joined to what a restore has undone.
+        Return `keep`, bool, [n], without rows that seem to continue rows undone by a restore.
 
-        The learner joins a row to the newest one of its agent if that is one step before it; after
-        a restore that row may be of another course of the game. steps: uint64, [n], rows of the
-        same agent before each row.
+        The learner joins a row to the newest row of its agent if that is one step earlier; after a
+        restore, that newest row may come from an undone course of the game. steps: uint64, [n], the
+        number of the agent's rows before each row.
         """
         left = self._left.get(table)
         if not left:
@@ -302,8 +306,9 @@ class TrainingPolicy:
         """
         Return the rows to learn from, bool, [n], or None if all are; count others as irregular.
 
-        steps: uint64, [n], rows of the same agent before each row. over: bool, [n], rows of agents
-        whose episodes had ended before. gone: bool, [n], rows that do not count, nor are irregular.
+        steps: uint64, [n], the number of the agent's rows before each row. over: bool, [n], rows of
+        agents whose episodes had ended before. gone: bool, [n], rows to be ignored, which are not
+        irregular either.
         """
         rows, features = batch.rows, batch.features
         ids, states = rows["id"], rows["state"]
@@ -328,7 +333,7 @@ class TrainingPolicy:
 
 
 def masks_of(policy: Policy) -> ChoiceMasks | None:
-    """Return the masks of the policy's batches, None for a policy without branches."""
+    """Return the choice masks of the policy's batches, None for a policy without branches."""
     if isinstance(policy, TrainingPolicy | MaskedPolicy | ExternalPolicy):
         return policy.masks
     return None
@@ -341,7 +346,7 @@ def _is_finite(features: Floats, rewards: Floats) -> bool:
 
 
 def episode_ends(states: npt.NDArray[np.uint32]) -> Marks:
-    """Return the rows that end an episode, bool, [n]. states: uint32, [n], as in the ABI."""
+    """Return which rows end an episode, bool, [n], given their states, uint32, [n], of the ABI."""
     return np.asarray((states != _RUNNING) & (states != _INITIAL))
 
 

@@ -15,14 +15,14 @@ _IDLE_TICKS = 100  # after which the thread ends: a busy host starts it once
 
 
 class Overrun(Enum):
-    """A limit that a watched block has reached."""
+    """The limit that a watched block exceeded: processor time or wall time."""
 
     CPU = auto()
     WALL = auto()
 
 
 class Watch:
-    """One watched block. `reason` is the limit that it reached, or None."""
+    """One watched block. `reason` is the limit that it exceeded, or None."""
 
     __slots__ = ("_cancel", "_clock", "_cpu_end", "_started", "_wall_end", "reason")
 
@@ -37,11 +37,11 @@ class Watch:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds since the block began; for its own thread."""
+        """CPU seconds since the block began; to be read by its own thread."""
         return time.thread_time() - self._started
 
     def look(self) -> None:
-        """Cancel the block once, if it is over a limit."""
+        """Cancel the block, once, if it has exceeded a limit."""
         if self.reason is not None:
             return
         if self._clock is not None and time.clock_gettime(self._clock) >= self._cpu_end:
@@ -101,9 +101,10 @@ def watched(
     wall_seconds: float = inf,
 ) -> Iterator[Watch]:
     """
-    Call `cancel` from another thread once the block is over a limit.
+    Call `cancel` from another thread once a `with` block exceeds a limit.
 
-    cpu_seconds: of the thread that runs the block. Limits are looked at a hundred times a second.
+    cpu_seconds: limit for the thread that runs the block. Limits are checked a hundred times a
+    second.
     """
     watch = Watch(cancel, cpu_seconds, wall_seconds)
     dog = _dog

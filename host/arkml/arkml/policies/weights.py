@@ -24,7 +24,7 @@ _FORMATS = {ElementType.INT32: "i", ElementType.INT64: "q", ElementType.BOOL: "?
 
 
 def stored(tensor: Any) -> Tensor:
-    """Return the `Tensor` of an `onnx.TensorProto`. Raises ModelRejected if its sizes differ."""
+    """Return an `onnx.TensorProto` as a `Tensor`. Raises ModelRejected for contradictory sizes."""
     if tensor.data_location != 0:
         raise ModelRejected("its data lies in another file")
     kind = checked_type(tensor.data_type)

@@ -1,4 +1,4 @@
-"""Scratch arrays that the policies of one guest or fleet share, and bounds on their sizes."""
+"""Scratch arrays that the policies of one guest or fleet share, with limits on their sizes."""
 
 from __future__ import annotations
 
@@ -31,37 +31,38 @@ def _never() -> bool:
 
 
 class AgentStore(Protocol):
-    """Keeps state for the agents of guests."""
+    """An object that keeps recurrent states for the agents of guests."""
 
     def held(self, guest: int) -> int:
-        """Return the bytes kept for one guest."""
+        """Return the bytes kept for the agents of one guest."""
 
 
 class ArrayUser(Protocol):
-    """A policy that refers to arrays of a workspace, and lets go of them when they are replaced."""
+    """A policy's batch that uses arrays of a workspace, and drops them when they are replaced."""
 
     def release(self) -> None:
-        """Let go of all arrays."""
+        """Drop all arrays."""
 
 
 class PolicyWorkspace:
     """
-    Arrays that live for one batch, and counts of the bytes that guests have of them and for agents.
+    Arrays for one batch at a time, and the bytes charged to guests for these and for agents.
 
     A policy fills the arrays anew for each batch, so one workspace serves all policies that one
-    thread uses. The guests whose batch makes arrays larger pay for the growth, by the rows of each,
-    if the model is their own; the arrays stay as large for the next batch. Once a guest that paid
-    has left, arrays are made anew, and the guests of each batch pay for them. The users that were
-    added with `add_user` let go of arrays before others replace them.
+    thread uses. The guests whose batch makes arrays larger are charged for the growth, in
+    proportion to their rows, if they brought the model; the arrays keep their size for the next
+    batch. Once a guest that was charged has left, arrays are made anew, and charged to the guests
+    of each batch. Users added with `add_user` drop their arrays before these are replaced.
 
     Attributes:
         run_seconds: Seconds of wall time that the next run of a policy may take, if that is less
             than its model allows.
         is_interrupted: Returns True if the run in progress should be given up.
-        stopped: Reasons for which snapshots of guests are not run again, by their digests.
-        refused: Number of the guest that had no room for its share of the latest refused run.
+        stopped: Reasons why models of guests must not be run again, by their digests.
+        refused: Number of the guest that lacked the memory for its part of the latest refused run.
         helpers: The threads that may help with a run.
-        salt: A secret by which agents are found, common to all tables, so that they can move.
+        salt: A secret salt of the hashes by which agents are found; all tables share it, so that
+            agents can move.
 
     """
 
@@ -89,7 +90,7 @@ class PolicyWorkspace:
         self.refused: int | None = None
 
     def require_runnable(self, snapshot: bytes) -> None:
-        """Raise Unavailable if a run of the snapshot with this digest was stopped."""
+        """Raise Unavailable if a run of the model with this digest was stopped before."""
         reason = self.stopped.get(snapshot)
         if reason is not None:
             raise Unavailable(f"{reason} before: it is not run again")
@@ -100,8 +101,8 @@ class PolicyWorkspace:
         """
         Return arrays for one batch, float32, of the given shapes: [*shape] each.
 
-        Their content is undefined, and the next call returns arrays in the same place. payers: rows
-        of the batch by the guests that pay for it. Raises GuestMemoryFull.
+        Their content is undefined, and the next call returns arrays in the same memory. payers: the
+        number of rows of each guest that is charged. Raises GuestMemoryFull.
         """
         starts = [0]
         for shape in shapes:
@@ -128,29 +129,29 @@ class PolicyWorkspace:
         return flat[:size].reshape(shape)
 
     def add_user(self, user: ArrayUser) -> None:
-        """Have `user` let go of its arrays before larger ones replace them."""
+        """Register a user, which must drop its arrays before larger ones replace them."""
         self._users.add(user)
 
     def work_bytes(self, guest: int) -> int:
-        """Return the bytes of arrays that one guest pays for."""
+        """Return the bytes of arrays that a guest is charged for."""
         return self._work_bytes.get(guest, 0)
 
     def leave(self, guest: int) -> None:
         """
-        Forget the payments of a guest. A finalizer may call it.
+        Forget what a guest was charged for. A finalizer may call it.
 
-        The arrays stay until the next batch: a run may use them at that moment.
+        The arrays stay until the next batch, since a run may be using them.
         """
         self.require_bytes.pop(guest, None)
         if self._work_bytes.pop(guest, 0):
             self._is_surplus = True
 
     def renew(self) -> None:
-        """Have arrays made anew for the next batch, for which the guests pay if it is theirs."""
+        """Make all arrays anew for the next batch, and charge its guests for them."""
         self._is_surplus = True
 
     def require_batch(self, rows: int, size: int) -> None:
-        """Raise Unavailable if `size` bytes are over the limit for a batch of `rows` rows."""
+        """Raise Unavailable if `size` bytes exceed the limit for a batch of `rows` rows."""
         if size > self._batch_bytes:
             raise Unavailable(
                 f"noise, masks and states of {rows} rows take {size} bytes,"
@@ -158,7 +159,7 @@ class PolicyWorkspace:
             )
 
     def require_agents(self, table: AgentStore, guest: int, coming: int) -> None:
-        """Raise Unavailable if `coming` bytes more in `table` are over the limit of a guest."""
+        """Raise Unavailable if `coming` more bytes in `table` would exceed a guest's limit."""
         self.add_table(table)
         size = coming + self.held(guest)
         if coming > 0:
@@ -170,7 +171,7 @@ class PolicyWorkspace:
             )
 
     def add_table(self, table: AgentStore) -> None:
-        """Count the agents in `table` as well."""
+        """Include the agents in `table` in the counts."""
         self._tables.add(table)
 
     def held(self, guest: int) -> int:
