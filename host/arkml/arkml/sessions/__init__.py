@@ -1,1 +1,1 @@
-"""The implementation of the ABI without wasm: one handler method per import that reaches Python."""
+"""The implementation of the ABI without wasm: a Python handler for each import that needs one."""

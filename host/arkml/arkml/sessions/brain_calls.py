@@ -1,4 +1,4 @@
-"""Handlers of `ark-ml-inference-v0`."""
+"""Handlers of the import module `ark-ml-inference-v0`."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class MlInferenceV0(Packing):
 def load_brain(
     guest: GuestState, lease: Lease, format: SnapshotFormat, data: bytes, key: int
 ) -> tuple[Network, BrainDemand]:
-    """Return the network of a model that a guest gave, and its demand. Raises AbiError."""
+    """Load a guest's model file, and return its network and its demand. Raises AbiError."""
     library = guest.library.of_session((), None, None)  # brains have a guest's name
     library.prepare()
     note_container(guest, library, data, format)

@@ -1,4 +1,4 @@
-"""The memory that the brains of one guest take beside their models."""
+"""The memory of one guest's brains (loaded models of `ark-ml-inference-v0`) beside their models."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class BrainMemory:
     """
     The bytes of observations and results that the brains of one guest hold.
 
-    They count toward `Limits.guest_bytes`. `require` raises GuestMemoryFull if as many more bytes
-    are over that limit; it is called for portions of 64 KiB, because a call for every observation
-    would make frames slower. The observations of all brains together have at most
+    These bytes count toward `Limits.guest_bytes`. `require` raises GuestMemoryFull if the requested
+    bytes would exceed that limit; it is called for portions of 64 KiB, because a call for every
+    observation would make frames slower. The observations of all brains together may have at most
     `most_observations` bytes. Used by the thread that runs the guest; any thread may read.
     """
 
@@ -33,7 +33,7 @@ class BrainMemory:
         self._used = 0
 
     def take_observations(self, size: int) -> None:
-        """Take `size` bytes for observations. Raises TooManyRows and GuestMemoryFull."""
+        """Reserve `size` bytes for observations. Raises TooManyRows and GuestMemoryFull."""
         total = self._observations + size
         if total > self._most_observations:
             raise TooManyRows(
@@ -44,12 +44,12 @@ class BrainMemory:
         self._observations = total
 
     def give_back_observations(self, size: int) -> None:
-        """Give `size` bytes of observations back."""
+        """Release `size` bytes of observations."""
         self._observations -= size
         self.give_back(size)
 
     def take(self, size: int) -> None:
-        """Take `size` bytes, or raise GuestMemoryFull and take none."""
+        """Reserve `size` bytes, or raise GuestMemoryFull and reserve none."""
         used = self._used + size
         if used > self.granted:
             granted = _whole_portions(used)
@@ -59,9 +59,9 @@ class BrainMemory:
 
     def exchange(self, observations: int, results: int) -> None:
         """
-        Give `observations` bytes back, and take `results` bytes in their place.
+        Release `observations` bytes of observations, and reserve `results` bytes for results.
 
-        Raises GuestMemoryFull if there is no room for the results, which are not taken then.
+        Raises GuestMemoryFull if there is no room for the results; none are reserved then.
         """
         self._observations -= observations
         self._used -= observations
@@ -71,7 +71,7 @@ class BrainMemory:
             self.give_back(0)
 
     def give_back(self, size: int) -> None:
-        """Give `size` bytes back, and any spare portions."""
+        """Release `size` bytes, and portions that are no longer needed."""
         self._used -= size
         if not self._used or self.granted - self._used > _SPARE:
             self.granted = _whole_portions(self._used)

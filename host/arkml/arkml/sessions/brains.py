@@ -39,7 +39,9 @@ _ROW_BYTES = 256  # one observation: its array, its agent, its place in the queu
 
 
 def require_countable(network: Network) -> None:
-    """Raise ModelRejected for a model beyond ml-inference-v0, such as one with 300 outputs."""
+    """
+    Raise ModelRejected for a model too large for ml-inference-v0, such as one with 300 outputs.
+    """
     for ports, kind in ((network.inputs, "inputs"), (network.outputs, "outputs")):
         if len(ports) > COUNTABLE:
             raise ModelRejected(f"{len(ports)} {kind}, the limit is {COUNTABLE}")
@@ -59,13 +61,13 @@ def require_countable(network: Network) -> None:
 
 class SavedSubmission(NamedTuple):
     """
-    An observation that is not complete.
+    A copy of an observation that is not complete yet.
 
     Attributes:
-        agent: Its agent.
-        row: Its numbers: float32, [width]. None if there was no memory for it.
-        given: The names of the inputs that it has.
-        fault: The error to be raised when it is complete, or None.
+        agent: The agent of the observation.
+        row: The numbers: float32, [width]. None if there was no memory for them.
+        given: The names of the inputs that were given.
+        fault: The error to be raised when the observation is completed, or None.
 
     """
 
@@ -77,14 +79,14 @@ class SavedSubmission(NamedTuple):
 
 class BrainQueue(NamedTuple):
     """
-    The observations and the results of a brain.
+    A copy of the observations and the results of a brain.
 
     Attributes:
         begun: The observation that is not complete, or None.
-        queued: uint64, [rows], agents whose observations wait, in their order.
-        rows: float32, [rows, width], these observations.
+        queued: uint64, [rows], agents whose observations wait, in order.
+        rows: float32, [rows, width], the observations of these agents.
         answered: uint64, [agents], agents that the last execution answered.
-        results: float32, [agents, width], what it answered, by the name of the output.
+        results: float32, [agents, width], the results of that execution, by the name of the output.
 
     """
 
@@ -96,7 +98,7 @@ class BrainQueue(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the numbers take."""
+        """The number of bytes of the copy."""
         begun = 0 if self.begun is None or self.begun.row is None else self.begun.row.nbytes
         results = sum(floats.nbytes for floats in self.results.values())
         return begun + self.queued.nbytes + self.rows.nbytes + self.answered.nbytes + results
@@ -106,7 +108,7 @@ class Submission:
     """
     One agent's observation, given input by input.
 
-    `places` has the columns of each input in the observation, float32, [width]: for example,
+    `places` has the slice of each input within the observation, float32, [width]: for example,
     {"position": slice(0, 3), "speed": slice(3, 4)}.
     """
 
@@ -123,20 +125,20 @@ class Submission:
 
     @classmethod
     def of(cls, saved: SavedSubmission, places: Mapping[str, slice]) -> Self:
-        """Return a saved one, of a brain with these inputs."""
+        """Return a submission from its saved copy, for a brain with these inputs."""
         made = cls(saved.agent, places)
         made.row = None if saved.row is None else saved.row.copy()
         made.fault, made._given = copy(saved.fault), {*saved.given}
         return made
 
     def save(self) -> SavedSubmission:
-        """Return a copy."""
+        """Return a copy of the submission."""
         row = None if self.row is None else self.row.copy()
         fault = copy(self.fault)  # raised, it refers to frames, and so to the guest
         return SavedSubmission(self.agent, row, tuple(sorted(self._given)), fault)
 
     def add(self, name: str, floats: Floats) -> None:
-        """Keep one input: float32, [width]. `complete` raises any fault in it."""
+        """Add one input, float32, [width]; `complete` raises the error of a wrong input."""
         if self.row is None:
             return
         place = self._places.get(name)
@@ -170,7 +172,7 @@ class Submission:
 
 class Brain:
     """
-    One loaded model of one runtime.
+    One loaded model of a guest's runtime, with queued observations and results.
 
     The queue holds one observation for each agent; a newer one replaces it. Results stay until the
     next execution. `memory` counts the bytes of both, and `rows` is the largest number of
@@ -205,9 +207,9 @@ class Brain:
 
     def use(self, network: Network) -> bool:
         """
-        Have another network with the same ports answer from the next execution on.
+        Use another network with the same ports from the next execution on.
 
-        Returns False if agents begin with states of zeros, as those of the one before do not fit.
+        Returns False if agents begin with recurrent states of zeros, because old states do not fit.
         """
         has_states = network.take_from(self.network)
         self.network = network
@@ -224,7 +226,9 @@ class Brain:
         return list(self._places)
 
     def begin(self, agent: int) -> None:
-        """Start an observation and drop an unfinished one. `end` raises any errors."""
+        """
+        Start an observation for an agent, dropping an unfinished one. `end` raises any errors.
+        """
         if self._submission is not None:
             self._drop_submission()
         self._submission = submission = Submission(agent, self._places_of_inputs)
@@ -265,7 +269,7 @@ class Brain:
 
     def run(self, room: int) -> list[int]:
         """
-        Run the model for the first `room` agents of the queue, remove and return them.
+        Run the model for the first `room` agents of the queue; remove and return these agents.
 
         They are also removed if it raises: GuestMemoryFull if there is no memory for the results,
         Unavailable if the model fails.
@@ -311,9 +315,9 @@ class Brain:
 
     def load(self, saved: BrainQueue) -> None:
         """
-        Have saved observations and results, and no others.
+        Replace observations and results by saved ones.
 
-        Raises StateRefused for those of another model, TooManyRows and GuestMemoryFull.
+        Raises StateRefused if they are of another model, TooManyRows and GuestMemoryFull.
         """
         self._drop_rows()
         begun, queued, rows, answered, results = saved
@@ -344,7 +348,7 @@ class Brain:
             self._places = {agent: place for place, agent in enumerate(answered.tolist())}
 
     def close(self) -> None:
-        """Free the queue and the results, and release the snapshot. Used once."""
+        """Free the queue and the results, and release the model. Call it once."""
         self._lease.release()
         self._drop_rows()
 

@@ -1,4 +1,4 @@
-"""Declarations of a guest's rows: branches of its actions, and parts of its observations."""
+"""Declarations of a guest's rows: the branches of actions, and the parts of observations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeclaredBranches:
     The branches that a guest declares for its behaviors.
 
     Branches (3, 2), for example, mean that the last two actions are a choice of three and a choice
-    of two. They come from the section `arkml.spec` of its module, else from the `spec` in the
+    of two. Branches are declared in the section `arkml.spec` of the module, else by `spec` in the
     configuration of a run. `fault` is the error in the section, or None. `contradiction` is the
     first error in the declaration of a run that the guest asked for, or None.
     """
@@ -59,12 +59,14 @@ class DeclaredBranches:
 
     @property
     def origin(self) -> Hashable:
-        """A value that declarations of the same content have in common."""
+        """A value that is equal for declarations of the same content."""
         return self if self._of_runs else self._section
 
     @property
     def discrete(self) -> tuple[int, ...]:
-        """The branches of the first behavior if all declared behaviors have branches, else none."""
+        """
+        The branches of the first behavior, if all declared behaviors have branches; else none.
+        """
         self._require_sound()
         every = [_sizes(name, one) for name, one in self.behaviors.items()]
         return every[0] if every and all(every) else ()
@@ -73,8 +75,8 @@ class DeclaredBranches:
         """
         Return declared bounds of continuous actions other than [-1, 1], as "[0, 1] for 'car'".
 
-        These are the bounds in the section or, without a section, in `own`: the declaration in the
-        configuration of the run `name`, which is sound. Returns "" if there are none.
+        The bounds are those in the section or, without a section, in `own`: the declaration in the
+        configuration of the run `name`, which was checked. Returns "" if there are none.
         """
         every = self.behaviors
         if not every and own is not None:
@@ -86,10 +88,10 @@ class DeclaredBranches:
         self, name: str, num_features: int, num_actions: int, own: object = None
     ) -> tuple[int, ...]:
         """
-        Return the number of choices of each of the last actions of a behavior, which are discrete.
+        Return the branches of a behavior: the number of choices of each of its last actions.
 
-        `own` is the declaration in the configuration of its run. Raises NotTrainable if the
-        declaration is malformed, contradicts the widths, or names only other behaviors.
+        `own` is the declaration in the configuration of the behavior's run. Raises NotTrainable if
+        the declaration is malformed, contradicts the widths, or names only other behaviors.
         """
         declared = self._declared(name, num_features, num_actions, own)
         return () if declared is None else _sizes(name, declared)
@@ -97,14 +99,16 @@ class DeclaredBranches:
     def is_partial(
         self, name: str, num_features: int, num_actions: int, own: object = None
     ) -> bool:
-        """Return whether a behavior declares that its rows do not show all. As `of`."""
+        """Return whether a behavior declares that its observations are partial. Raises as `of`."""
         declared = self._declared(name, num_features, num_actions, own)
         return declared is not None and declared.partial
 
     def seen_parts(
         self, name: str, num_features: int, num_actions: int, own: object = None
     ) -> tuple[Part, ...]:
-        """Return the parts of a behavior's rows, none if all of them are vectors. As `of`."""
+        """
+        Return the parts of a behavior's rows, none if all of them are vectors. Raises as `of`.
+        """
         declared = self._declared(name, num_features, num_actions, own)
         return () if declared is None else learned_parts(parts_of(declared.observations))
 
@@ -144,8 +148,8 @@ class DeclaredBranches:
         """
         Keep the declaration in the configuration of a run that the guest asks for.
 
-        It also holds for inference sessions. An error in it, or in the section for this run, is
-        kept as `contradiction`, and refused at the start of the run.
+        The declaration also applies to inference sessions. An error in it, or in the section for
+        this run, is stored as `contradiction`, for which the start of the run is refused.
         """
         name, features, actions = request.experiment, request.num_features, request.num_actions
         try:
@@ -160,7 +164,7 @@ class DeclaredBranches:
 
     def names_of(self, num_features: int | None, num_actions: int | None) -> list[str]:
         """
-        Return the names of declared behaviors that an inference session of these widths may be of.
+        Return the names of declared behaviors that fit an inference session with these numbers.
 
         None stands for any number.
         """
@@ -172,7 +176,9 @@ class DeclaredBranches:
         return [name for name in fitting(every, num_features, num_actions) if name != ANY]
 
     def unread(self, num_features: int | None, num_actions: int | None) -> str:
-        """Return why the section says nothing of an inference session of these widths, or ""."""
+        """
+        Return why the section does not apply to an inference session with these numbers, or "".
+        """
         if self.fault is not None:
             return str(self.fault)
         if not self.behaviors or num_features is None:
@@ -189,11 +195,11 @@ class DeclaredBranches:
         self, num_features: int, num_actions: int | None, choices: int | None
     ) -> tuple[int, ...]:
         """
-        Return the branches of an inference session, which has no name, by its widths.
+        Return the branches of an inference session, found by its numbers of features and actions.
 
         `choices` is the width of the masks that its policy takes, None for a policy without masks;
-        it decides if several behaviors have these widths. Returns no branches if the guest declares
-        none, or if the declarations that fit contradict each other.
+        it decides if several behaviors have the same numbers. Returns no branches if the guest
+        declares none, or if the fitting declarations contradict each other.
         """
         every = self.behaviors or self._of_runs
         fit = fitting(every, num_features, num_actions).values()
@@ -208,10 +214,9 @@ class DeclaredBranches:
 
     def parts_of(self, num_features: int, num_actions: int | None) -> Parts:
         """
-        Return the fields of the observations of rows with these widths.
+        Return the parts of observations for rows with these numbers of features and actions.
 
-        Returns none if the guest declares none, or if behaviors of these widths have different
-        parts.
+        Returns no parts if the guest declares none, or if fitting behaviors have different parts.
         """
         fit = fitting(self.behaviors or self._of_runs, num_features, num_actions).values()
         found = {tuple(fields_of(parts_of(parts))) for parts in (one.observations for one in fit)}

@@ -1,4 +1,6 @@
-"""The vectors that a call leaves with the host: its return slice, and one that the guest takes."""
+"""
+Byte vectors that a call leaves with the host: its return slice, and one that the guest can take.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ class CallVectors:
     The return slice and the pending vector of one guest.
 
     Both count toward `Limits.guest_bytes`: the slice until the next call, the pending vector until
-    the guest takes it or another one replaces it. `require` raises GuestMemoryFull if as many more
-    bytes are over that limit; it is called for portions of many bytes, because most vectors are
+    the guest takes it or another one replaces it. `require` raises GuestMemoryFull if the requested
+    bytes would exceed that limit; it is called for portions of many bytes, because most vectors are
     small and each submit may have one. Used by the thread that runs the guest.
     """
 
@@ -39,12 +41,12 @@ class CallVectors:
         return self._pending
 
     def keep_returned(self, data: bytes) -> None:
-        """Keep a return slice in place of the last one. Raises GuestMemoryFull."""
+        """Store a return slice, replacing the last one. Raises GuestMemoryFull."""
         self._make_room(len(data) + len(self._pending or b""))
         self._returned = data
 
     def keep_pending(self, data: bytes) -> None:
-        """Keep a pending vector in place of the last one. Raises GuestMemoryFull."""
+        """Store a pending vector, replacing the last one. Raises GuestMemoryFull."""
         self._make_room(len(data) + len(self._returned or b""))
         self._pending = data
 

@@ -14,7 +14,7 @@ _SUCCESS = 0  # the result of functions whose u32 is not an ErrorCode
 
 
 class CoreV0(Family):
-    """Input and result bytes of an entry point."""
+    """Handlers of `ark-core-v0`: input and result bytes of an entry point."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class CoreV0(Family):
 
 
 class CoreV1(Family):
-    """Queries for extensions."""
+    """Handlers of `ark-core-v1`: queries for extensions."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class CoreV1(Family):
 
 
 class CoreV2(Family):
-    """Reports of panics."""
+    """Handlers of `ark-core-v2`: reports of panics."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ def record_panic(
     """
     Keep and log a panic: its message, its location if it names a file, and the debug contexts.
 
-    A panic over the log rate is not read, and an earlier panic of the same call is kept.
+    A panic beyond the log rate is not read; an earlier panic of the same call is kept.
     """
     log = guest.log
     admitted = log.admits(message, file)
@@ -79,7 +79,7 @@ def record_panic(
 
 
 class CoreV3(Family):
-    """Logging."""
+    """Handlers of `ark-core-v3`: log messages."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ class CoreV3(Family):
 
 
 class CoreV4(Family):
-    """Vector results and debug contexts."""
+    """Handlers of `ark-core-v4`: vector results and debug contexts."""
 
     __slots__ = ()
 

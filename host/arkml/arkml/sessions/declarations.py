@@ -1,4 +1,4 @@
-"""Declarations of behaviors, in the one form that all their readers share."""
+"""Declarations of behaviors, parsed and checked, as all readers of them share them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PartDeclared(_Strict, frozen=True):
-    """Consecutive features that form one part of an observation."""
+    """The declaration of consecutive features that form one part of an observation."""
 
     shape: Annotated[list[_Count], msgspec.Meta(min_length=1, max_length=8)]
     name: _Name | None = None
@@ -73,7 +73,7 @@ class PartDeclared(_Strict, frozen=True):
 
     @property
     def bounds(self) -> tuple[Bound, Bound]:
-        """The declared bounds of the values, or those that follow from the kind."""
+        """The declared bounds of the values, by default those of the part's kind."""
         low, high = -math.inf, math.inf
         if self.kind == "image":
             low, high = 0.0, WHITE
@@ -82,12 +82,12 @@ class PartDeclared(_Strict, frozen=True):
         return low if self.low is None else self.low, high if self.high is None else self.high
 
     def part(self, name: str) -> Part:
-        """Return the part that this is, under its name."""
+        """Return the part under this name, without its bounds."""
         return Part(name, tuple(self.shape), self.kind, self.categories or 0)
 
 
 class ActionsDeclared(_Strict, frozen=True):
-    """Continuous actions and, behind them, branches of choices."""
+    """The declaration of actions: continuous ones, followed by branches of choices."""
 
     continuous: _Place | None = None
     low: Bound = -1.0
@@ -98,15 +98,15 @@ class ActionsDeclared(_Strict, frozen=True):
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """What people call each action, continuous ones first; none if none is declared."""
+        """The name of each action for people, continuous ones first; empty if none is declared."""
         return tuple(map(harmless, self.names))
 
     @property
     def choice_names(self) -> tuple[str, ...]:
         """
-        What people call each choice, of all branches one after another, as masks have them.
+        The name of each choice for people, branch after branch, in the order of masks.
 
-        Without a name a choice is called by its number; none if no branch has names.
+        A choice without a name is called by its number. Empty if no branch has names.
         """
         if not any(self.choices):
             return ()
@@ -117,7 +117,9 @@ class ActionsDeclared(_Strict, frozen=True):
         )
 
     def require_names(self, num_actions: int | None, where: str) -> None:
-        """Raise InvalidSpec unless all of `num_actions` have names, or none; None: not known."""
+        """
+        Raise InvalidSpec unless all of `num_actions` (None if unknown) have names, or none has.
+        """
         if self.continuous is not None:
             num_actions = self.continuous + len(self.discrete)
         if self.names and num_actions not in (None, len(self.names)):
@@ -144,7 +146,7 @@ class ActionsDeclared(_Strict, frozen=True):
 
     @property
     def other_bounds(self) -> str:
-        """Bounds of the first continuous action that are not [-1, 1], as "[0, 1]"; else empty."""
+        """The bounds of the first continuous action that are not [-1, 1], as "[0, 1]"; else ""."""
         if self.continuous == 0:
             return ""
         low, high = (one if isinstance(one, list) else [one] for one in (self.low, self.high))
@@ -159,17 +161,19 @@ class ActionsDeclared(_Strict, frozen=True):
         return rest if self.continuous is None else self.continuous
 
     def fit(self, num_actions: int | None) -> bool:
-        """Return whether they may take up `num_actions` columns; None stands for any number."""
+        """
+        Return whether the declaration allows `num_actions` actions; None stands for any number.
+        """
         return num_actions in (None, self.continuous_of(num_actions or 0) + len(self.discrete))
 
     def fill(self, num_actions: int | None) -> bool:
-        """Return whether they declare all of `num_actions` columns, or none."""
+        """Return whether the declaration names all of `num_actions` actions, or none."""
         named = len(self.discrete) + (self.continuous or 0)
         return named in (0, num_actions) or num_actions is None
 
 
 class BehaviorDeclared(GameDeclared, frozen=True, forbid_unknown_fields=True):
-    """The declared meaning of a behavior's rows, and what people are shown of it."""
+    """The declaration of a behavior: the meaning of its rows, and its game as shown to people."""
 
     observations: Annotated[list[PartDeclared], msgspec.Meta(max_length=256)] = msgspec.field(
         default_factory=list
@@ -182,11 +186,13 @@ class BehaviorDeclared(GameDeclared, frozen=True, forbid_unknown_fields=True):
 
     @property
     def num_features(self) -> int | None:
-        """The number of features of all parts, None without parts."""
+        """The number of features of all declared parts, None without parts."""
         return sum(part.width for part in self.observations) if self.observations else None
 
     def require_fit(self, where: str, num_features: int, num_actions: int) -> None:
-        """Raise InvalidSpec, which begins with `where`, if it contradicts the widths of a row."""
+        """
+        Raise InvalidSpec, beginning with `where`, if the declaration contradicts a row's numbers.
+        """
         _require_parts(self.observations, where)
         if self.num_features not in (None, num_features):
             raise InvalidSpec(
@@ -218,7 +224,7 @@ class BehaviorDeclared(GameDeclared, frozen=True, forbid_unknown_fields=True):
 
     def game(self, where: str, num_features: int) -> ShownGame | None:
         """
-        Return what pages show of the game in rows of `num_features`, None without one.
+        Return the game as web pages show it, for rows of `num_features` features, or None.
 
         Raises InvalidSpec, which begins with `where`.
         """
@@ -239,7 +245,7 @@ class BehaviorDeclared(GameDeclared, frozen=True, forbid_unknown_fields=True):
         }
 
     def fit(self, num_features: int, num_actions: int | None) -> bool:
-        """Return whether rows of these widths may be of this behavior."""
+        """Return whether the declaration fits rows with these numbers of features and actions."""
         return self.num_features in (None, num_features) and self.actions.fit(num_actions)
 
 
@@ -252,7 +258,7 @@ Behaviors = Mapping[str, BehaviorDeclared]
 
 
 def given_document(given: SpecLike) -> Mapping[str, Any]:
-    """Return a copy of a declaration as an object of JSON, empty for None. Raises InvalidSpec."""
+    """Return a given declaration as a JSON object, empty for None. Raises InvalidSpec."""
     if isinstance(given, str | os.PathLike):
         return document_of(_contents(path_of(given, KEY)), str(given))
     if isinstance(given, Mapping):
@@ -289,7 +295,7 @@ def behavior_of(value: object, where: str) -> BehaviorDeclared:
 
 def behaviors_of(document: Mapping[str, Any], where: str) -> Behaviors:
     """
-    Return declarations by name: all in `behaviors`, or a single one for any behavior.
+    Return declarations by behavior: all in "behaviors" of a JSON object, or one for any behavior.
 
     Raises InvalidSpec, which begins with `where`.
     """
@@ -305,16 +311,16 @@ def behaviors_of(document: Mapping[str, Any], where: str) -> Behaviors:
 
 
 def behaviors_in(section: bytes | None) -> Behaviors:
-    """Return the declarations in a module's section, if it has one. Raises InvalidSpec."""
+    """Return the declarations in a module's section `arkml.spec`, if any. Raises InvalidSpec."""
     return {} if section is None else behaviors_of(document_of(section, SECTION), SECTION)
 
 
 def fitting(behaviors: Behaviors, num_features: int, num_actions: int | None) -> Behaviors:
     """
-    Return the behaviors whose rows may have these widths; None stands for any number.
+    Return the behaviors that fit these numbers of features and actions; None stands for any.
 
-    Behaviors that declare all of their actions come before behaviors that leave some to be
-    continuous.
+    Behaviors that declare all of their actions come first, before behaviors whose undeclared
+    actions count as continuous.
     """
     fit = {name: one for name, one in behaviors.items() if one.fit(num_features, num_actions)}
     full = {name: one for name, one in fit.items() if one.actions.fill(num_actions)}
@@ -322,7 +328,7 @@ def fitting(behaviors: Behaviors, num_features: int, num_actions: int | None) ->
 
 
 def require_declared(behaviors: Behaviors, name: str, where: str) -> None:
-    """Raise InvalidSpec if only behaviors other than `name` are declared."""
+    """Raise InvalidSpec if behaviors are declared, but not the one called `name`."""
     if behaviors and name not in behaviors and ANY not in behaviors:
         raise InvalidSpec(
             f"{where} declares {listed(behaviors)}, and the guest has {name!r}: declare that name,"
@@ -331,7 +337,7 @@ def require_declared(behaviors: Behaviors, name: str, where: str) -> None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names of behaviors for a message, the first of many."""
+    """Return a text that lists names of behaviors, the first of many."""
     shown = [repr(name) for name in islice(names, _MOST_NAMED + 1)]
     return ", ".join([*shown[:_MOST_NAMED], "…"] if len(shown) > _MOST_NAMED else shown)
 
@@ -339,7 +345,7 @@ def listed(names: Iterable[str]) -> str:
 def bounds_of(
     low: Bound, high: Bound, size: int, where: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return lower and upper bounds of `size` values. Raises InvalidSpec."""
+    """Return lower and upper bounds for each of `size` values. Raises InvalidSpec."""
     bounds = []
     for bound in (low, high):
         values = tuple(bound) if isinstance(bound, list) else (bound,)
@@ -372,7 +378,7 @@ def _require_once(pairs: list[tuple[str, Any]]) -> None:
 
 
 def parts_of(declared: Sequence[PartDeclared]) -> tuple[Part, ...]:
-    """Return the parts of a row under their names; the third is `obs_2` without one of its own."""
+    """Return the parts of a row with their names; an unnamed third part is called `obs_2`."""
     return tuple(part.part(part.name or f"obs_{place}") for place, part in enumerate(declared))
 
 
@@ -380,7 +386,7 @@ def bounded_fields(
     declared: Sequence[PartDeclared],
 ) -> Iterator[tuple[RowField, PartDeclared, tuple[float, ...], tuple[float, ...]]]:
     """
-    Yield the fields of rows, each with the declaration of its part and the bounds of its values.
+    Yield the fields of a row, each with its part's declaration and its lower and upper bounds.
 
     Raises InvalidSpec.
     """

@@ -1,4 +1,6 @@
-"""Declarations of games: title, goal, score, targets and walls, with the features they follow."""
+"""
+Declarations of games for people: title, goal, score, and targets and walls with their features.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ _Coordinate = float | _Name
 
 
 class TargetDeclared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A point to reach; its coordinates are numbers, or names of features."""
+    """The declaration of a point to reach; its coordinates are numbers, or names of features."""
 
     at: tuple[_Coordinate, _Coordinate]
     radius: float = 0.0
@@ -40,7 +42,9 @@ class TargetDeclared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WallDeclared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line or a box between two points; its coordinates are those of targets."""
+    """
+    The declaration of a line or box between two points, given by numbers or names of features.
+    """
 
     at: tuple[_Coordinate, _Coordinate, _Coordinate, _Coordinate]
     shape: Literal["line", "box"] = "line"
@@ -49,7 +53,7 @@ class WallDeclared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScoreDeclared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The number that counts: the return, or a feature of an episode's last row."""
+    """The declaration of a score: the return, or a feature of an episode's last row."""
 
     of: _Name = RETURN
     name: Annotated[str, msgspec.Meta(max_length=40)] = ""
@@ -58,7 +62,7 @@ class ScoreDeclared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GameDeclared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What people are told and shown of a behavior that they play."""
+    """The declaration of a game: texts and drawings for people who play or watch a behavior."""
 
     title: Annotated[str, msgspec.Meta(max_length=80)] = ""
     goal: Annotated[str, msgspec.Meta(max_length=200)] = ""
@@ -68,12 +72,14 @@ class GameDeclared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_map(self) -> bool:
-        """Whether anything is drawn in the plane."""
+        """Whether targets or walls are drawn in the plane."""
         return bool(self.targets or self.walls)
 
     @property
     def game_text(self) -> str:
-        """What is declared of a game in a few words, empty for nothing."""
+        """
+        A short text of the declared title, goal, score, and numbers of targets and walls, or "".
+        """
         told = []
         if self.title:
             told.append(f"title {harmless(self.title)!r}")
@@ -88,15 +94,14 @@ class GameDeclared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def shown_game(self, features: Mapping[str, int], where: str) -> ShownGame | None:
         """
-        Return what pages show of a game, None if nothing is declared of one.
+        Return the game as web pages show it, None if no game is declared.
 
         Args:
             features: The index of each feature in a row, by its name.
-            where: What messages begin with.
+            where: The beginning of error messages.
 
         Raises:
-            InvalidSpec: A feature is named that a row does not have, or a number is not one that
-                can be drawn.
+            InvalidSpec: A named feature is not in the row, or a number cannot be drawn.
 
         """
         if not (self.title or self.goal or self.score or self.has_map):

@@ -37,7 +37,7 @@ class _Polls(Family):
 
 
 class FuturesV1(_Polls):
-    """The futures of `ark-ml-v1`."""
+    """Handlers that poll, take and drop the futures of `ark-ml-v1`."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ class FuturesV1(_Polls):
 
 
 class FuturesV2(_Polls):
-    """The futures that `ark-ml-v2` adds."""
+    """Handlers that poll, take and drop the futures that `ark-ml-v2` adds."""
 
     __slots__ = ()
 
@@ -96,7 +96,7 @@ class FuturesV2(_Polls):
 
 
 class FuturesV3(_Polls):
-    """The futures that `ark-ml-v3` adds."""
+    """Handlers that poll, take and drop the futures that `ark-ml-v3` adds."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ class FuturesV3(_Polls):
 
 
 class FuturesV4(_Polls):
-    """The futures that `ark-ml-v4` adds."""
+    """Handlers that poll, take and drop the futures that `ark-ml-v4` adds."""
 
     __slots__ = ()
 

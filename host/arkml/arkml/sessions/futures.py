@@ -17,7 +17,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class ResultType(Generic[T]):
     """
-    The type of a future's result. `counted` results have a length, which `poll` answers.
+    The type of a future's result. `counted` results have a length, which `poll` returns.
 
     `discard` frees a result that was dropped and not taken; it is called on any thread. `size`
     estimates the bytes that a result holds. A request that `has_effect`, such as the start of a
@@ -32,14 +32,14 @@ class ResultType(Generic[T]):
 
 
 class Readiness(NamedTuple):
-    """The answer of `poll`: whether there is a result or error, and the result's `length`."""
+    """The result of polling a future: whether it is ready, and the `length` of its result."""
 
     ready: bool
     length: int
 
 
 class FutureChanges:
-    """A counter of settled futures, on which one thread waits for the next."""
+    """A counter of settled futures, on which one thread can wait for a change."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -61,7 +61,7 @@ class FutureChanges:
             self._condition.notify_all()
 
     def wait(self, seen: int, timeout: float) -> bool:
-        """Block until `count` is no longer `seen`, for at most `timeout` seconds."""
+        """Block until `count` differs from `seen`, for at most `timeout` seconds."""
         with self._condition:
             return self._condition.wait_for(lambda: self._count != seen, timeout)
 
@@ -90,12 +90,14 @@ class Future(Generic[T]):
 
     @property
     def outcome(self) -> tuple[T] | Exception | None:
-        """The result alone, or the error that `take` raises; None while it is pending."""
+        """
+        The result in a tuple, or the error that `take` raises; None while the future is pending.
+        """
         return self._outcome
 
     @property
     def size(self) -> int:
-        """The bytes that the result holds, by estimate; 0 without one."""
+        """Estimated bytes of the result; 0 without one."""
         return self.type.size(self._outcome[0]) if isinstance(self._outcome, tuple) else 0
 
     def resolve(self, value: T, released: Callable[[], object] | None = None) -> None:
@@ -113,7 +115,7 @@ class Future(Generic[T]):
         """
         Set the error that `take` raises. An error other than an AbiError is a bug of the host.
 
-        Its traceback and cause are dropped: they would keep the request alive until it is taken.
+        The traceback and cause of the error are dropped, since they would keep the request alive.
         """
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self._settle(error)
@@ -129,7 +131,7 @@ class Future(Generic[T]):
                 return Readiness(ready=True, length=_length(value) if self.type.counted else 0)
 
     def result(self) -> T:
-        """Return the value or raise its error; raises Unavailable while it is pending."""
+        """Return the result or raise the error; raises Unavailable while the future is pending."""
         match self._outcome:
             case None:
                 raise Unavailable(f"the {self.type.name} is still pending")
@@ -171,7 +173,7 @@ class Future(Generic[T]):
 
 
 class FutureTable:
-    """The live futures of one guest, in the handle table of its sessions."""
+    """The live futures of one guest, which are in its handle table."""
 
     __slots__ = ("_changes", "_handles", "_limit", "_live")
 
@@ -220,7 +222,7 @@ class FutureTable:
                 self.drop(handle)
 
     def recount(self) -> None:
-        """Count the futures of a handle table that was loaded."""
+        """Recount the futures after the handle table was loaded from a saved state."""
         self._live = sum(isinstance(item, Future) for item in self._handles.items())
 
     def _remove(self, handle: int) -> Future[Any]:

@@ -25,7 +25,9 @@ class RunGateway(Protocol):
     def find(self, address: HiveAddress, run_id: str) -> GuestRun: ...
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
-        """Start a run, or join one of that name; raises InvalidArguments for its settings."""
+        """
+        Start a run, or join a run of the same name; raises InvalidArguments for wrong settings.
+        """
         ...
 
     def linked_module(self, link: str) -> str:

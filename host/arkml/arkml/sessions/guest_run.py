@@ -1,4 +1,4 @@
-"""A guest's view of runs: their records on a hive, and requests to a run."""
+"""Runs as a guest sees them: the hive's records of runs, and requests to one run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def settled(value: T) -> Pending[T]:
 
 
 def mapped(pending: Pending[S], change: Callable[[S], T]) -> Pending[T]:
-    """Return a pending result that is `change` of another one; an error is passed on."""
+    """
+    Return a pending result that is `change` applied to the value of another one.
+
+    An error is passed on.
+    """
     changed: Pending[T] = Future()
 
     def settle(done: Pending[S]) -> None:
@@ -44,7 +48,7 @@ def mapped(pending: Pending[S], change: Callable[[S], T]) -> Pending[T]:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A named number."""
+    """A metric of a run: a name and a number."""
 
     name: str
     value: float
@@ -65,7 +69,7 @@ class ExperimentInfo:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentShape:
-    """The widths of an experiment's rows."""
+    """The numbers of features and actions of an experiment's rows."""
 
     num_features: int
     num_actions: int
@@ -81,7 +85,7 @@ class GuestRun(Protocol):
     def shape(self) -> Pending[ExperimentShape]: ...
 
     def configuration(self) -> Pending[str]:
-        """Request the configuration with which the run was started, byte for byte."""
+        """Request the text, unchanged, with which the run was started as its configuration."""
         ...
 
     def snapshot(self) -> Pending[bytes]:

@@ -1,4 +1,4 @@
-"""Handle tables, which alone turn a guest's number into a host object."""
+"""Handle tables, which alone translate a guest's handle, a number, to a host object."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class HandleLayout:
 
     @property
     def slots(self) -> int:
-        """Number of slots, one less than the indices: a handle holds `index + 1`."""
+        """
+        The number of slots: one less than the index bits could count, as handles hold `index + 1`.
+        """
         return self.index_mask
 
     @property
@@ -45,7 +47,7 @@ U32_LAYOUT = HandleLayout(index_bits=20, generation_bits=12)
 
 
 class HandleRoom:
-    """A limit on live handles, common to the tables that share it."""
+    """A limit on the number of live handles, common to the tables that share it."""
 
     __slots__ = ("limit", "live")
 
@@ -55,13 +57,15 @@ class HandleRoom:
 
 
 class SavedHandles(NamedTuple):
-    """The slots of a handle table at one time: generations by slot, and free slots in order."""
+    """
+    A copy of the slots of a handle table: the generation of each slot, and the free slots in order.
+    """
 
     generations: tuple[int, ...]
     free: tuple[int, ...]
 
     def handle(self, index: int, layout: HandleLayout) -> int:
-        """Return the handle that slot `index` has."""
+        """Return the handle of slot `index`."""
         return self.generations[index] << layout.index_bits | index + 1
 
 
@@ -69,9 +73,9 @@ class HandleTable(Generic[T]):
     """
     The objects of one guest by handle.
 
-    Zero is never issued, and a dropped handle never names a later object: its slot is reused
-    with a new generation, and retired once its generations are used up. `revision` counts the
-    objects that come and go. Not thread-safe: only the thread that runs the guest uses it.
+    Zero is never issued, and a dropped handle never names a later object: its slot is reused with a
+    new generation, and retired once its generations are used up. `revision` changes whenever an
+    object is inserted or removed. Not thread-safe: only the thread that runs the guest uses it.
     """
 
     __slots__ = (
@@ -164,18 +168,20 @@ class HandleTable(Generic[T]):
         return item
 
     def at(self, index: int) -> T:
-        """Return the live object in slot `index`, without a check of its generation."""
+        """
+        Return the live object in slot `index`, without checking a generation. Raises NotFound.
+        """
         item = self._items[index] if 0 <= index < len(self._items) else None
         if item is None:
             raise NotFound(f"{self._name}: slot {index} is empty")
         return item
 
     def save(self) -> SavedHandles:
-        """Return a copy of what the next handles depend on."""
+        """Return a copy of the data that determines the next handles."""
         return SavedHandles(tuple(self._generations), tuple(self._free))
 
     def load(self, saved: SavedHandles, items: Mapping[int, T]) -> None:
-        """Have the slots of a saved table, with these objects by slot and no others."""
+        """Replace all slots by those of a saved table, with these objects by slot."""
         count = len(saved.generations)
         self._generations, self._free = list(saved.generations), list(saved.free)
         self._items = [items.get(index) for index in range(count)]
@@ -184,7 +190,7 @@ class HandleTable(Generic[T]):
         self._revision.number += 1
 
     def handle_in(self, index: int, saved: SavedHandles) -> int:
-        """Return the handle that slot `index` has in a saved table."""
+        """Return the handle of slot `index` in a saved table."""
         return saved.handle(index, self._layout)
 
     def index(self, handle: int) -> int:

@@ -1,4 +1,4 @@
-"""Handlers of the functions that use a hive; without one they answer Unavailable."""
+"""Handlers of imports that use a hive; without a hive they answer Unavailable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arkml.sessions.run_request import HiveAddress, TrainingRequest, require_nam
 
 
 class HiveV1(HiveRequests):
-    """The functions of `ark-ml-v1` that use a hive."""
+    """Handlers of the functions of `ark-ml-v1` that use a hive."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class HiveV1(HiveRequests):
 
 
 class HiveV2(HiveRequests):
-    """The functions of `ark-ml-v2` that use a hive."""
+    """Handlers of the functions of `ark-ml-v2` that use a hive."""
 
     __slots__ = ()
 
@@ -152,7 +152,7 @@ class HiveV2(HiveRequests):
 
 
 class HiveV3(HiveRequests):
-    """The functions of `ark-ml-v3` that use a hive."""
+    """Handlers of the functions of `ark-ml-v3` that use a hive."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class HiveV3(HiveRequests):
 
 
 class HiveV4(HiveRequests):
-    """The functions of `ark-ml-v4` that use a hive."""
+    """Handlers of the functions of `ark-ml-v4` that use a hive."""
 
     __slots__ = ()
 
@@ -228,7 +228,7 @@ class HiveV4(HiveRequests):
 
 
 class HiveV5(HiveRequests):
-    """The functions of `ark-ml-v5` that use a hive."""
+    """Handlers of the functions of `ark-ml-v5` that use a hive."""
 
     __slots__ = ()
 

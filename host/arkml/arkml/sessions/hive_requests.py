@@ -33,7 +33,7 @@ def _same(value: Any) -> Any:
 
 
 class HiveRequests(Family):
-    """The requests common to all versions of the ML API."""
+    """Requests to a hive that all versions of the ML API have in common."""
 
     __slots__ = ()
 

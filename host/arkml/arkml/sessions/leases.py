@@ -1,4 +1,4 @@
-"""The snapshots that a guest uses, and the limit on their total size."""
+"""Leases: the models that a guest uses, with a limit on their total size."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class _Snapshot:
 
 class SnapshotLeases:
     """
-    The snapshots in use by the sessions and brains of one guest.
+    The model files (snapshots) in use by the sessions and brains of one guest.
 
-    The bytes of the snapshots are limited together, and so are the bytes of their loaded models.
-    Equal bytes count once, since they are one model. Any thread may use it.
+    The total bytes of the files are limited, and so are those of the loaded models. Equal bytes
+    count once, since they are one model. Any thread may use it.
     """
 
     __slots__ = ("_held_limit", "_in_use", "_limit")
@@ -65,7 +65,7 @@ class SnapshotLeases:
         return sum(one.held for one in self._in_use)
 
     def take(self, snapshot: bytes) -> Lease:
-        """Lease a snapshot. Raises SnapshotTooLarge if too many bytes would be in use."""
+        """Lease a model file. Raises SnapshotTooLarge if too many bytes would be in use."""
         digest, size = hashlib.sha256(snapshot).digest(), len(snapshot)
         with self._lock:
             one = next((one for one in self._in_use if one.digest == digest), None)
@@ -103,7 +103,7 @@ class SnapshotLeases:
 
 class Lease:
     """
-    One use of a snapshot, until `release`.
+    One use of a model file, until `release`.
 
     As a context manager it releases itself only if the block raises.
     """
@@ -134,7 +134,7 @@ class Lease:
         self._snapshot.held = held
 
     def release(self) -> None:
-        """End the use of the snapshot. Safe to call twice."""
+        """End the use of the model file. Safe to call twice."""
         if not self._is_released:
             self._is_released = True
             self._leases.give_back(self._snapshot)

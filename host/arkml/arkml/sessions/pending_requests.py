@@ -1,4 +1,4 @@
-"""The requests of a guest to hives: the number of unfinished ones, and their memory."""
+"""Requests of a guest to hives that are not finished: their number, and their memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PendingRequests:
     Counts the requests of one guest, with their bytes and the bytes of results not taken yet.
 
     A request counts until it is done, even if the guest has dropped its future. `admit` returns
-    whether the guest may have as many more bytes. Any thread may use it.
+    whether the guest may have this many more bytes. Any thread may use it.
     """
 
     __slots__ = ("_admit", "_held", "_most", "_pending", "lock")
@@ -35,7 +35,7 @@ class PendingRequests:
 
     @property
     def held(self) -> int:
-        """Bytes of requests that are not done, and of results that were not taken."""
+        """Bytes of unfinished requests, and of results that were not taken yet."""
         return self._held
 
     def begin(self, size: int) -> None:
@@ -49,13 +49,15 @@ class PendingRequests:
             self._held += size
 
     def end(self, size: int) -> None:
-        """Stop counting a request of `size` bytes, which is done."""
+        """Stop counting a finished request of `size` bytes."""
         with self.lock:
             self._pending -= 1
             self._held -= size
 
     def keep(self, size: int) -> bool:
-        """Count a result of `size` bytes and return True, or False if it is over the limit."""
+        """
+        Count a result of `size` bytes and return True, or return False if the limit forbids it.
+        """
         with self.lock:
             if not self._admit(size):
                 return False

@@ -1,4 +1,4 @@
-"""The encoding of an `ark-ml-v5` answer to a submit."""
+"""Encoding of the answer to a submit of `ark-ml-v5`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require_countable(num_rows: int, num_actions: int) -> None:
 
 
 def has_ended(batch: Batch) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows that ended their episode: bool, [n]."""
+    """Return which rows of a batch end their episode, as a mask: bool, [n]."""
     state: npt.NDArray[np.uint32] = batch.rows["state"]
     return np.isin(state, (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED))
 

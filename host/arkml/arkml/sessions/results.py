@@ -1,4 +1,4 @@
-"""The result types of the futures of the ML APIs, and their bytes in guest memory."""
+"""The result types of futures in the ML API, and their encoding in guest memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ METRICS_V3: ResultType[Sequence[Metric]] = ResultType(
 
 
 def metric_bytes(struct: Struct, metrics: Sequence[Metric]) -> bytes:
-    """Encode metrics in one of two layouts. A value too large for an f32, as 1e39, is infinite."""
+    """
+    Encode metrics in one of two layouts. A value too large for an f32, such as 1e39, is infinite.
+    """
     with np.errstate(over="ignore"):
         return b"".join(
             layout.pack(struct, {"name": metric.name, "value": float(np.float32(metric.value))})

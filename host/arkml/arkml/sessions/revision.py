@@ -1,4 +1,4 @@
-"""The number of changes of what a guest has with its host."""
+"""A revision number of a guest's handles and sessions."""
 
 
 class Revision:

@@ -1,4 +1,4 @@
-"""A guest's request to start training: one shape for five versions of `start_training`."""
+"""A guest's request to start training, in one form for five versions of `start_training`."""
 
 from __future__ import annotations
 
@@ -57,11 +57,12 @@ class TrainingRequest:
         namespace: Name of the game.
         configuration: JSON, which the hive returns to the guest byte for byte; or empty.
         checkpoint: Checkpoint to start from, or empty.
-        seconds: Seconds after which the run ends, never for None.
+        seconds: Seconds after which the run ends; None sets no limit.
         workers: Number of rollout workers that a hive should start.
-        worker_module: SHA-256 of the uploaded module that they run, empty for the guest's own.
-        input: Input of the guest's call.
-        module: A name of a module, which the hive keeps and shows.
+        worker_module: SHA-256 of the uploaded module that the workers run, empty for the guest's
+            own.
+        input: Input bytes of the guest's present call.
+        module: Name of the module, which the hive stores and shows.
 
     """
 
@@ -91,7 +92,7 @@ class TrainingRequest:
     @property
     def size(self) -> int:
         """
-        Return a generous estimate of the bytes that the request holds until it is done.
+        Estimated bytes, generously, that the request holds until it is done.
 
         It counts the texts, their encoded forms, and the parsed settings of the configuration.
         """
@@ -103,7 +104,9 @@ class TrainingRequest:
 
 
 def require_name(kind: str, text: str) -> None:
-    """Raise InvalidArguments for a long text of a `kind`, such as "the name of a run"."""
+    """
+    Raise InvalidArguments if a text is too long; `kind` names it, such as "the name of a run".
+    """
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_NAME_BYTES:
         raise InvalidArguments(

@@ -1,4 +1,4 @@
-"""Runtimes: the brains of one guest that are executed together."""
+"""Runtimes: groups of one guest's brains (loaded models) that are executed together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Load:
     """
     A brain that is being loaded for a runtime, or that failed to load.
 
-    `demand` is set once it is loaded, and `network` if the host's policy was replaced since.
+    `demand` is set once the brain is loaded, and `network` if the host's policy was replaced since.
     """
 
     runtime: int
@@ -35,7 +35,7 @@ class Load:
 @dataclass(slots=True)
 class Runtime:
     """
-    The brains of a runtime by handle, least recently executed first, and the handles of its loads.
+    The brains of a runtime by handle, least recently executed first, and handles of its loads.
 
     Brains and loads are also in the guest's handle table.
     """
@@ -45,9 +45,9 @@ class Runtime:
 
     def execute(self, seconds: float, stopwatch: Callable[[], float]) -> list[int]:
         """
-        Answer queued observations and return their agents, at most `COUNTABLE`.
+        Answer queued observations, and return the agents that were answered, at most `COUNTABLE`.
 
-        Executes at least one brain, and starts no other after `seconds`, such as 0.002.
+        At least one brain is executed; no further brain is started after `seconds`, such as 0.002.
         """
         for brain in self.brains.values():
             brain.forget_results()

@@ -1,4 +1,4 @@
-"""The objects of ark-ml-inference-v0 that a guest has at one time."""
+"""Saved copies of a guest's objects of `ark-ml-inference-v0`: runtimes and brains."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OBJECT_BYTES, _ROW_BYTES = 512, 256  # what Python takes, by measurement
 @dataclass(frozen=True, slots=True)
 class SavedRuntime:
     """
-    One runtime.
+    A copy of one runtime.
 
     Attributes:
-        index: Its slot in the handle table.
-        brains: The handles of its brains, least recently executed first.
+        index: The runtime's slot in the handle table.
+        brains: The handles of the brains, least recently executed first.
 
     """
 
@@ -40,15 +40,15 @@ class SavedRuntime:
 @dataclass(frozen=True, slots=True)
 class SavedBrain:
     """
-    One model of a runtime.
+    A copy of one brain, a loaded model of a runtime.
 
     Attributes:
-        index: Its slot in the handle table.
-        runtime: The handle of its runtime.
-        key: The number of keys that its guest had before.
-        opened_with: The model and its format.
-        queue: Its observations and results, None for one that the guest has not polled yet.
-        agents: Its agents.
+        index: The brain's slot in the handle table.
+        runtime: The handle of the brain's runtime.
+        key: The number of keys that the guest had used before this brain's key.
+        opened_with: The model file and its format.
+        queue: The observations and results, None if the guest has not polled the load yet.
+        agents: The agents with their recurrent states.
 
     """
 
@@ -63,12 +63,12 @@ class SavedBrain:
 @dataclass(frozen=True, slots=True)
 class SavedFailure:
     """
-    A model that was refused, and that the guest may still poll.
+    A copy of a refused load of a model, which the guest may still poll.
 
     Attributes:
-        index: Its slot in the handle table.
-        runtime: The handle of its runtime.
-        error: What polling it raises.
+        index: The load's slot in the handle table.
+        runtime: The handle of the runtime.
+        error: The error that polling raises.
 
     """
 
@@ -80,10 +80,10 @@ class SavedFailure:
 @dataclass(frozen=True)
 class SavedBrains:
     """
-    All objects of ark-ml-inference-v0 that a guest has.
+    Copies of all objects of `ark-ml-inference-v0` that a guest has.
 
     Attributes:
-        handles: Their handles.
+        handles: The handles of the objects.
         runtimes: The runtimes.
         brains: The models.
         failures: Models that were refused.
@@ -100,11 +100,11 @@ class SavedBrains:
         return len(self.runtimes) + len(self.brains) + len(self.failures)
 
     def handle_of(self, index: int) -> int:
-        """Return the handle of the object in a slot."""
+        """Return the handle of the object in a slot of the table."""
         return self.handles.handle(index, U32_LAYOUT)
 
     def check(self) -> None:
-        """Raise ValueError unless each model belongs to a runtime, which knows its brains."""
+        """Raise ValueError unless each brain belongs to a runtime that lists it."""
         polled: dict[int, set[int]] = {self.handle_of(one.index): set() for one in self.runtimes}
         models: list[SavedBrain | SavedFailure] = [*self.brains, *self.failures]
         for one in models:
@@ -119,7 +119,7 @@ class SavedBrains:
 
     @cached_property
     def nbytes(self) -> int:
-        """The bytes that the copy takes, without models and handles."""
+        """The bytes of the copy, without models and handles."""
         size = _OBJECT_BYTES * len(self)
         for one in self.brains:
             size += sum(column.nbytes for column in one.agents)
@@ -129,7 +129,7 @@ class SavedBrains:
 
 
 def save_brains(guest: GuestState) -> SavedBrains:
-    """Return a copy of all objects. Raises StateRefused for a model that is being loaded."""
+    """Return copies of a guest's objects. Raises StateRefused if a model is being loaded."""
     table = guest.brains
     runtimes, brains, failures = [], [], []
     for handle, item in table:
@@ -147,7 +147,7 @@ def save_brains(guest: GuestState) -> SavedBrains:
 
 
 def require_brains(guest: GuestState, saved: SavedBrains) -> None:
-    """Raise StateRefused if agents remember more or fewer numbers than those of a present model."""
+    """Raise StateRefused if saved recurrent states are wider or narrower than a present model's."""
     for one, found in zip(saved.brains, _found(guest, saved), strict=True):
         if found is not None:
             _require_width(_network_of(found), one)
@@ -155,10 +155,10 @@ def require_brains(guest: GuestState, saved: SavedBrains) -> None:
 
 def load_brains(guest: GuestState, saved: SavedBrains) -> None:
     """
-    Give a guest the objects of a state, and no others.
+    Replace a guest's objects by those of a saved state.
 
-    Models that it has are kept, the others are loaded. Raises StateRefused if one cannot be loaded
-    or has no room; the guest then has some of them.
+    Models that the guest has already are kept, others are loaded. Raises StateRefused if a model
+    cannot be loaded or does not fit into the limits; the guest then has only some of the objects.
     """
     found = _found(guest, saved)
     kept = {one.index: item for one, item in zip(saved.brains, found, strict=True)}

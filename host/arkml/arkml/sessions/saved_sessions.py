@@ -1,4 +1,6 @@
-"""The host's side of a guest at one time: its handles, and the sessions behind them."""
+"""
+Saved copies of the host's side of a guest: its handles, and the sessions and futures behind them.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,17 @@ _RUN_BYTES = 64  # of the id of a run in a message
 @dataclass(frozen=True, slots=True)
 class SavedSession:
     """
-    One session, without the rows in its queue.
+    A copy of one session, without the rows in its queue.
 
     Attributes:
-        index: Its slot in the handle table.
-        key: The number of keys that its guest had before.
-        run: The id of its run, empty for one that has none; None for a session of inference.
+        index: The session's slot in the handle table.
+        key: The number of keys that the guest had used before this session's key.
+        run: The id of the session's run, empty for a training session without one; None for an
+            inference session.
         widths: The numbers of features and actions that the guest asked for.
-        opened_with: The model that it was opened with and its format, None if it cannot be opened
-            anew.
-        agents: Its agents, None with a policy that keeps none.
+        opened_with: The model file, with its format, that the session was opened with; None if it
+            cannot be opened again.
+        agents: The agents, None with a policy that keeps none.
         others: The agents of rows whose actions the guest chose, by the kind of the rows.
 
     """
@@ -54,10 +57,10 @@ class SavedSession:
 @dataclass(frozen=True, slots=True)
 class SavedFuture:
     """
-    One future, itself: a result that arrives after it was saved is had by the state, too.
+    One future, not copied: a result that arrives after saving belongs to the saved state, too.
 
     Attributes:
-        index: Its slot in the handle table.
+        index: The future's slot in the handle table.
         future: The future.
 
     """
@@ -69,11 +72,11 @@ class SavedFuture:
 @dataclass(frozen=True)
 class SavedServices:
     """
-    The handles of a guest, and what is behind them.
+    The handles of a guest, with copies of the sessions and other objects behind them.
 
     Attributes:
         handles: The handles of sessions and futures.
-        brains: The objects of ark-ml-inference-v0.
+        brains: The objects of `ark-ml-inference-v0`.
         sessions: The sessions.
         futures: The futures.
         keys: The number of keys that the guest has used.
@@ -90,7 +93,7 @@ class SavedServices:
 
     @cached_property
     def nbytes(self) -> int:
-        """The bytes that the copy takes, without the models of sessions."""
+        """The bytes of the copy, without the models of sessions."""
         slots = len(self.handles.generations) + len(self.brains.handles.generations)
         size = _SLOT_BYTES * slots + self.brains.nbytes
         size += sum(_SESSION_BYTES + one.future.size for one in self.futures)
@@ -103,7 +106,7 @@ class SavedServices:
 
     @cached_property
     def models(self) -> tuple[Snapshot, ...]:
-        """The models that sessions and brains were opened with."""
+        """The model files that sessions and brains were opened with."""
         brains = tuple(one.opened_with[0] for one in self.brains.brains)
         opened = tuple(one.opened_with[0] for one in self.sessions if one.opened_with is not None)
         return opened + brains
@@ -111,9 +114,9 @@ class SavedServices:
     @cached_property
     def is_fleeting(self) -> bool:
         """
-        Whether it has what changes without a new revision of the guest.
+        Whether the state has parts that can change without a new revision number of the guest.
 
-        That is brains, agents, and the bytes of results that are still to come.
+        These are brains, agents, and results that are still to come.
         """
         is_pending = any(not one.future.is_ready for one in self.futures)
         has_agents = any(one.agents is not None for one in self.sessions)
@@ -121,7 +124,7 @@ class SavedServices:
 
     @cached_property
     def has_runs(self) -> bool:
-        """Whether a session is of a run, which only the guest that has it can get back."""
+        """Whether a session belongs to a run, which only the guest that has it can restore."""
         return any(one.opened_with is None for one in self.sessions)
 
 
@@ -129,7 +132,7 @@ def save_services(guest: GuestState) -> SavedServices:
     """
     Return a copy of the host's side of a guest between calls. Raises StateRefused.
 
-    It is the last one that was saved or loaded, if nothing has changed since.
+    The last copy that was saved or loaded is returned again if nothing has changed since.
     """
     if (same := _unchanged(guest)) is not None:
         return same
@@ -153,10 +156,10 @@ def save_services(guest: GuestState) -> SavedServices:
 
 def require_loadable(guest: GuestState, saved: SavedServices) -> None:
     """
-    Raise StateRefused for a state that a guest cannot have, as far as can be told beforehand.
+    Raise StateRefused for a state that cannot be loaded, as far as can be known beforehand.
 
-    It is over a limit, the guest lacks a session of a run or the start of one, or agents remember
-    more or fewer numbers than those of the present policy.
+    The reason may be a limit, a missing session of a run or a missing start of one, or recurrent
+    states of another width than the present policy's.
     """
     if _unchanged(guest) is saved:
         return
@@ -195,11 +198,11 @@ def require_loadable(guest: GuestState, saved: SavedServices) -> None:
 
 def load_services(guest: GuestState, saved: SavedServices) -> bool:
     """
-    Give a guest the sessions of a state that it can have, and no others.
+    Replace a guest's sessions and futures by those of a saved state that fits.
 
-    Sessions and futures that it has are kept, sessions of inference that it has not are opened, and
-    futures get the results that they had. Raises StateRefused if one cannot be opened; the guest
-    then has some of them. Returns False if it has them already.
+    Sessions and futures that the guest has already are kept, missing inference sessions are opened,
+    and futures get the results that they had. Raises StateRefused if a session cannot be opened;
+    the guest then has only some of them. Returns False if the guest is in this state already.
     """
     if _unchanged(guest) is saved:
         return False
@@ -235,9 +238,9 @@ def rejoin_runs(
     guest: GuestState, saved: SavedServices, start: Callable[[str], TrainingStart]
 ) -> None:
     """
-    Open the sessions of runs that a state has, in a new guest, which can have the state then.
+    Open the training sessions of a saved state in a new guest, so that the state can be loaded.
 
-    `start` gives what a session is opened with, by the id of its run. Raises AbiError.
+    `start` returns the arguments for opening a session, given the id of its run. Raises AbiError.
     """
     sessions: dict[int, Session] = {}
     for one in saved.sessions:
@@ -308,7 +311,7 @@ def _again(guest: GuestState, saved: Future[Any]) -> Future[Any]:
 
 
 def lost(result: ResultType[Any]) -> Unavailable:
-    """Return the error that a guest gets for a request whose answer a state did not have yet."""
+    """Return the error of a future whose request was unfinished when the state was saved."""
     return Unavailable(f"the {result.name} was pending in the state: a request is not repeated")
 
 

@@ -1,4 +1,4 @@
-"""The handlers of one guest, and its state as the host sees it."""
+"""All handlers of one guest, and the state that they share."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ from arkml.sessions.time_handlers import TimeV1
 
 
 class MlV1(hive_calls.HiveV1, InferenceV1, TrainingV1, future_handlers.FuturesV1, Packing):
-    """All of `ark-ml-v1`."""
+    """Handlers of the import module `ark-ml-v1`."""
 
     __slots__ = ()
 
 
 class MlV2(hive_calls.HiveV2, TrainingV2, future_handlers.FuturesV2):
-    """All of `ark-ml-v2`."""
+    """Handlers of the import module `ark-ml-v2`."""
 
     __slots__ = ()
 
 
 class MlV3(hive_calls.HiveV3, future_handlers.FuturesV3):
-    """All of `ark-ml-v3`."""
+    """Handlers of the import module `ark-ml-v3`."""
 
     __slots__ = ()
 
 
 class MlV4(hive_calls.HiveV4, future_handlers.FuturesV4):
-    """All of `ark-ml-v4`."""
+    """Handlers of the import module `ark-ml-v4`."""
 
     __slots__ = ()
 
 
 class MlV5(hive_calls.HiveV5, SubmitV5):
-    """All of `ark-ml-v5`."""
+    """Handlers of the import module `ark-ml-v5`."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ HANDLERS: Mapping[str, type[Family]] = {
 
 class Services(GuestState):
     """
-    One guest's handlers and their state, as the guest's instance sees them.
+    One guest's handlers and their state, for use by the guest's instance.
 
     `number` is unique among the guests of the host and is part of the keys of the sessions.
     """
@@ -86,7 +86,9 @@ class Services(GuestState):
         return HANDLERS[module](self)
 
     def begin_call(self, data: bytes = b"") -> None:
-        """Begin a call of an export with the input `data`, and clear the state of the last call."""
+        """
+        Begin a call of an export with the input `data`, and clear the results of the last call.
+        """
         self.input = data
         self.panic = None
         if self._vectors is not None:
@@ -104,9 +106,10 @@ class Services(GuestState):
 
     def use(self, offer: PolicyOffer, *, is_of_guest: bool) -> None:
         """
-        Have the policies of an offer answer sessions of inference and brains from now on.
+        Switch inference sessions and brains to the policies of an offer, from now on.
 
-        It meets the demands of all of them. Its `moves` note what is then to be handed over.
+        The offer meets the demands of all of them. Its `moves` collect the agents that must then be
+        moved.
         """
         for item in self.handles.items():
             if isinstance(item, InferenceSession) and item.demand is not None:
@@ -127,17 +130,17 @@ class Services(GuestState):
     @property
     def session_bytes(self) -> int:
         """
-        Bytes that sessions and brains hold, by estimate.
+        Estimated bytes that sessions and brains hold.
 
-        They are the guest's snapshots and its own models in use, and the observations and results
-        of brains.
+        These are the guest's own model files and loaded models in use, and the observations and
+        results of brains.
         """
         snapshots = self.snapshots
         return snapshots.used + snapshots.held + self.brain_bytes
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes that count for the return slice and the pending vector."""
+        """Bytes charged for the return slice and the pending vector."""
         return 0 if self._vectors is None else self._vectors.granted
 
     @property
@@ -150,19 +153,19 @@ class Services(GuestState):
         return save_services(self)
 
     def require_loadable(self, saved: SavedServices) -> None:
-        """Raise StateRefused for handles and sessions that the guest cannot have."""
+        """Raise StateRefused for saved handles and sessions that cannot be loaded."""
         require_loadable(self, saved)
 
     def load(self, saved: SavedServices) -> bool:
         """
-        Have saved handles and sessions, and no others. Raises StateRefused.
+        Replace handles and sessions by saved ones. Raises StateRefused.
 
-        Returns False if the guest has them already.
+        Returns False if the guest is in this state already.
         """
         return load_services(self, saved)
 
     def rejoin(self, saved: SavedServices, start: Callable[[str], TrainingStart]) -> None:
-        """Open the saved sessions of runs in a new guest; see `rejoin_runs`. Raises AbiError."""
+        """Open the saved training sessions in a new guest; see `rejoin_runs`. Raises AbiError."""
         rejoin_runs(self, saved, start)
 
     def close(self) -> None:

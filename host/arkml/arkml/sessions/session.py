@@ -42,7 +42,7 @@ class Queue(Protocol):
 
 
 class QueueOpener(Protocol):
-    """Makes the queue that the pushes of one session fill."""
+    """A maker of queues, which the pushes of sessions fill."""
 
     def open_queue(
         self, handle: int, *, training: bool, num_features: int, num_actions: int, key: int
@@ -50,14 +50,14 @@ class QueueOpener(Protocol):
 
 
 class Noting(Protocol):
-    """Charges a guest for work on metadata that it pushed."""
+    """An account that is charged for work on a guest's metadata."""
 
     def noting(self) -> AbstractContextManager[object]:
-        """Charge the block."""
+        """Charge the guest for the time of a `with` block."""
 
 
 class Origin(Enum):
-    """The origin of actions that the guest itself chose and pushed with its rows."""
+    """Kinds of rows with actions that the guest itself chose: augmented rows, or demonstrations."""
 
     AUGMENTED = "augmented"
     DEMONSTRATION = "demonstration"
@@ -70,7 +70,7 @@ Ready = Callable[[float], bool]
 
 
 class TransitionSink(Protocol):
-    """A training session's view of its run."""
+    """A training session's interface to its run."""
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
         """Store rows whose actions the guest pushed. The views are valid during the call."""
@@ -81,7 +81,7 @@ class TransitionSink(Protocol):
         ...
 
     def held(self) -> Ready | None:
-        """Return the wait that must end before the guest is resumed, or None."""
+        """Return an event that must occur before the guest is resumed, or None."""
         ...
 
     def leave(self, *, stop: bool) -> None:
@@ -101,16 +101,17 @@ class _Opening(TypedDict, total=False):
 
 class Session:
     """
-    The agents of one handle and the policy that answers their submits.
+    One queue of rows behind a handle of the guest, and the policy that answers its submits.
 
     Attributes:
         key: Number that identifies the session to its policy, unique in the host.
         non_finite_actions: Actions of `ark-ml-v5` answers that were sent as zeros.
         is_of_guest: True if the guest brought the policy, and is charged for its runs.
         masks: Masks of the policy's batch, None for a policy without branches.
-        account: Charged for the work on the metadata that the guest pushed, None for nobody.
-        opened_with: The model that it was opened with and its format, None for other sessions.
-        widths: The numbers of features and actions that were asked for, None for the model's own.
+        account: The account that is charged for work on metadata, or None.
+        opened_with: The model file, with its format, that the session was opened with, or None.
+        widths: The numbers of features and actions that the guest asked for, None for the model's
+            own.
 
     """
 
@@ -165,7 +166,9 @@ class Session:
         return batch
 
     def mask(self, first: int) -> None:
-        """Mask the choices of the pushed rows, which begin at row `first` of the policy's batch."""
+        """
+        Apply the choice masks of the pushed rows, which begin at row `first` of the policy's batch.
+        """
         self._metadata = None
         if self.queue.batch().rows["metadata"].any():
             with self._noting():
@@ -178,7 +181,7 @@ class Session:
 
     def require_no_masks(self) -> None:
         """
-        Warn once if the guest masks choices, such as "mask/0/2", without declaring branches.
+        Warn once if the guest masks choices, such as "mask/0/2", but declares no branches.
 
         Raises InvalidArguments if the policy needs the masks.
         """
@@ -199,28 +202,30 @@ class Session:
             )  # fmt: skip
 
     def use(self, policy: Policy, *, is_of_guest: bool) -> None:
-        """Have another policy, of the same widths, answer from the next submit on."""
+        """
+        Use another policy for the same numbers of features and actions from the next submit on.
+        """
         self.policy, self.is_of_guest = policy, is_of_guest
         self.masks = masks_of(policy)
         self.queue.forget_scratch()
 
     def note(self, metadata: MetadataLog | None = None) -> None:
         """
-        Pass the metrics of the answered batch on, in a training session.
+        Pass the answered batch's metrics to the run, in a training session.
 
-        `metadata` is the queue's, if the caller has read it. The caller then counts the time.
+        `metadata` is that of the queue, if the caller has read it; the caller then counts the time.
         """
 
     def held(self) -> Ready | None:
-        """Return the wait that must end before the guest is resumed after a submit, or None."""
+        """Return an event that must occur before the guest is resumed after a submit, or None."""
         return None
 
     def only_call(self) -> Call | None:
-        """Return the one call that answers the present rows wholly, None if there is more to do."""
+        """Return the one function that answers the present rows completely, or None."""
         return None if self.masks is not None else only_call(self.policy, self.queue.batch())
 
     def close(self) -> None:
-        """Free the queue and the policy's state of the agents."""
+        """Free the queue, and let the policy forget the agents."""
         try:
             self.queue.close()
         finally:
@@ -229,10 +234,10 @@ class Session:
 
 class InferenceSession(Session):
     """
-    A session whose policy is a snapshot from the guest, or the host's override of it.
+    A session whose policy is a model file from the guest, or the host's policy in its place.
 
-    `demand` is what it takes of either; None for a session whose policy stays. `lease` counts the
-    snapshot among those in use, until the session closes; None without a snapshot.
+    `demand` says what the session needs of a policy; None if its policy never changes. `lease` is
+    the use of the model file, until the session closes; None without a file.
     """
 
     __slots__ = ("_lease", "demand")
@@ -251,7 +256,7 @@ class InferenceSession(Session):
         self._lease = lease
 
     def recount(self, held: int) -> None:
-        """Count the bytes of another model that the guest is charged for."""
+        """Count the `held` bytes of another model that the guest is charged for."""
         if self._lease is not None:
             self._lease.recount(held)
 
@@ -264,7 +269,7 @@ class InferenceSession(Session):
 
 
 class TrainingSession(Session):
-    """A session with the policy of a run; its sink takes rows with the guest's own actions."""
+    """A session of a training run; its sink gets rows with actions that the guest chose."""
 
     __slots__ = ("_run", "_sink")
 
@@ -308,7 +313,7 @@ class TrainingSession(Session):
         return None if self._sink is not None else super().only_call()
 
     def hand_over(self, origin: Origin) -> None:
-        """Pass the pushed rows to the sink, if there is one, and clear the queue."""
+        """Pass the queued rows, with the guest's own actions, to the sink, and clear the queue."""
         try:
             if self._sink is not None:
                 self._sink.accept(self.queue.batch(), _metrics(self.queue.metadata()), origin)
@@ -321,7 +326,7 @@ class TrainingSession(Session):
 
     @property
     def run(self) -> GuestRun | None:
-        """Requests to the run of the session, or None."""
+        """The run of the session, for requests to it, or None."""
         return self._run
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Handlers of inference sessions, and of training sessions once they are open."""
+"""Handlers of inference sessions, and of training sessions that are open."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_inference(
     handle: int,
 ) -> InferenceSession:
     """
-    Return a new session of a guest, with a handle that its table is given later.
+    Return a new inference session for a handle that the caller has yet to insert into the table.
 
     `widths` are the numbers of features and actions, None for the model's own. Raises AbiError.
     """
@@ -105,7 +105,7 @@ class _SnapshotSessions(Family):
 
 
 class InferenceV1(_SnapshotSessions):
-    """Inference sessions of `ark-ml-v1`; the shim answers their submits."""
+    """Handlers of the inference sessions of `ark-ml-v1`; the shim handles their submits."""
 
     __slots__ = ()
 
@@ -123,7 +123,7 @@ class InferenceV1(_SnapshotSessions):
 
 
 class TrainingV1(Family):
-    """Training sessions of `ark-ml-v1`."""
+    """Handlers of the training sessions of `ark-ml-v1`."""
 
     __slots__ = ()
 
@@ -144,7 +144,7 @@ class TrainingV1(Family):
 
 
 class TrainingV2(Family):
-    """Training sessions of `ark-ml-v2`."""
+    """Handlers of the training sessions of `ark-ml-v2`."""
 
     __slots__ = ()
 
@@ -153,7 +153,9 @@ class TrainingV2(Family):
 
 
 class SubmitV5(_SnapshotSessions):
-    """Sessions of `ark-ml-v5`: the shape comes from the model, and answers are bytes."""
+    """
+    Handlers of the sessions of `ark-ml-v5`, whose shape comes from the model; answers are bytes.
+    """
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The live sessions of one guest by handle."""
+"""The table of one guest's live sessions, by handle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ S = TypeVar("S", bound=Session)
 
 class TrainingStart(NamedTuple):
     """
-    The arguments of a new training session: its policy, the widths of its rows, its run.
+    The arguments of a new training session: policy, numbers of features and actions, run.
 
     `opened` is called on the guest's thread once the session is open.
     """
@@ -41,7 +41,7 @@ class TrainingStart(NamedTuple):
     opened: Callable[[], object] = lambda: None
 
     def give_up(self) -> None:
-        """Leave the run, because no session is opened."""
+        """Leave the run, because the session was not opened after all."""
         if self.sink is not None:
             self.sink.leave(stop=False)
 
@@ -50,7 +50,7 @@ class SessionTable:
     """
     The sessions of one guest, in its handle table.
 
-    `queues` makes their queues, and `account` is charged for work on metadata that they push.
+    `queues` makes the sessions' queues, and `account` is charged for work on their metadata.
     """
 
     __slots__ = ("_account", "_handles", "_keys", "_queues")
@@ -72,7 +72,7 @@ class SessionTable:
         self._handles.upcoming()
 
     def open_inference(self, policy: Policy, num_features: int, num_actions: int) -> int:
-        """Return the handle of a new session whose policy stays."""
+        """Open an inference session whose policy never changes, and return its handle."""
         handle = self._handles.upcoming()
         return self._handles.insert(self.make_inference(handle, policy, num_features, num_actions))
 
@@ -87,7 +87,9 @@ class SessionTable:
         lease: Lease | None = None,
         demand: SessionDemand | None = None,
     ) -> InferenceSession:
-        """Return a new session, see `InferenceSession`, whose handle the table is given later."""
+        """
+        Return a new inference session for a handle that is inserted later; see `InferenceSession`.
+        """
         queue, key = self._queue(handle, num_features, num_actions, training=False)
         return InferenceSession(
             queue,
@@ -102,7 +104,7 @@ class SessionTable:
         )
 
     def open_training(self, start: TrainingStart) -> int:
-        """Return the handle of a new session of a run; leave the run if it cannot be opened."""
+        """Open a training session and return its handle; leave the run if that fails."""
         try:
             session = self.make_training(self._handles.upcoming(), start)
         except BaseException:
@@ -113,7 +115,7 @@ class SessionTable:
         return made
 
     def make_training(self, handle: int, start: TrainingStart) -> TrainingSession:
-        """Return a new session of a run, whose handle the table is given later."""
+        """Return a new training session for a handle that is inserted later."""
         queue, key = self._queue(handle, start.num_features, start.num_actions, training=True)
         return TrainingSession(
             queue,
@@ -141,7 +143,7 @@ class SessionTable:
         self._handles.remove(handle, kind).close()
 
     def stop(self, handle: int) -> None:
-        """Remove the handle and end its run for all guests."""
+        """Remove a training session's handle, and end its run for all guests."""
         self._handles.remove(handle, TrainingSession).stop()
 
     def close_all(self) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots that come from a guest: the log of their refusals, and packing of models."""
+"""Model files that a guest passes to the host: logging of refusals, and packing into containers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arkml.sessions.state import Family, GuestState
 
 @contextmanager
 def log_refusals(guest: GuestState) -> Iterator[None]:
-    """Log the reason for which a snapshot is refused: the guest only gets a code."""
+    """Log why a model file was refused in a `with` block, since the guest only gets a code."""
     try:
         yield
     except InvalidArguments as error:
@@ -26,7 +26,7 @@ def log_refusals(guest: GuestState) -> Iterator[None]:
 def note_container(
     guest: GuestState, library: PolicyLibrary, snapshot: bytes, snapshot_format: SnapshotFormat
 ) -> None:
-    """Log once that a guest declares a snapshot as ONNX that is a Cervo container."""
+    """Log once that a model file which a guest declares as ONNX is a Cervo container."""
     is_declared = snapshot_format is not SnapshotFormat.ONNX
     if library.takes_snapshots and not is_declared and is_cervo(snapshot):
         text = "a snapshot declared as ONNX is a Cervo container"
@@ -34,7 +34,7 @@ def note_container(
 
 
 class Packing(Family):
-    """Packing of models, common to several import modules."""
+    """Handlers that pack models into containers, common to several import modules."""
 
     __slots__ = ()
 

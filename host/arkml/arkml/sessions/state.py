@@ -1,4 +1,4 @@
-"""The state common to all handlers of one guest."""
+"""The state that all handlers of one guest share."""
 
 from __future__ import annotations
 
@@ -29,30 +29,32 @@ if TYPE_CHECKING:
 
 
 class Charging(Protocol):
-    """Charges a guest with the time and the memory of the work that the host does for it."""
+    """An account that is charged for the time and memory of the host's work for a guest."""
 
     @property
     def seconds_left(self) -> float:
         """Seconds that may still be charged in the present call."""
 
     def require_bytes(self, size: int) -> None:
-        """Raise GuestMemoryFull if `size` more bytes are over the guest's limit."""
+        """Raise GuestMemoryFull if `size` more bytes would exceed the guest's limit."""
 
     def admit(self, size: int) -> bool:
-        """Return False if a result of `size` bytes is over the guest's limit. On any thread."""
+        """
+        Return False if a result of `size` bytes exceeds the guest's limit. Any thread may call it.
+        """
 
     def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
-        """Charge the block, which loads a model, if the guest brought it."""
+        """Charge the time of a `with` block that loads a model, if the guest brought it."""
 
     def running(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
-        """Charge the block, which runs models, if the guest brought them."""
+        """Charge the time of a `with` block that runs models, if the guest brought them."""
 
     def noting(self) -> AbstractContextManager[object]:
-        """Charge the block, which notes metadata that the guest pushed."""
+        """Charge the time of a `with` block that reads the guest's metadata."""
 
 
 class FreeWork:
-    """Charges nothing."""
+    """An account that charges nothing and allows every size."""
 
     seconds_left = math.inf
 
@@ -65,13 +67,13 @@ class FreeWork:
         return size >= 0
 
     def vetting(self, *, is_of_guest: bool) -> AbstractContextManager[object]:
-        """Charge nothing for the block."""
+        """Return a context that charges nothing."""
         return nullcontext(is_of_guest)
 
     running = vetting
 
     def noting(self) -> AbstractContextManager[object]:
-        """Charge nothing for the block."""
+        """Return a context that charges nothing."""
         return nullcontext()
 
 
@@ -88,7 +90,7 @@ _declared_in = lru_cache(64)(DeclaredBranches)  # one for all guests that asked 
 
 class GuestState:
     """
-    The state of one guest, as its handlers see it.
+    The state of one guest that its handlers share.
 
     Attributes:
         handles: Sessions and futures.
@@ -97,15 +99,15 @@ class GuestState:
         stopwatch: Returns a time in seconds.
         background: Runs a job on this or another thread.
         hives: The access to the hives that the guest may use, if there are any.
-        account: Charged with the time that the host works for the guest; by default nothing is.
+        account: The account of the guest for the host's work; by default nothing is charged.
         spec: The section `arkml.spec` of its module, or None.
         input: The input of the present call.
         panic: Message, location and debug contexts of the present call's panic, or None.
         pending_polls: Number of polls of the present call that met a pending future.
         non_finite_actions: Number of non-finite actions in `ark-ml-v5` answers, sent as zeros.
         worker_module: SHA-256 of the module that remote workers run, empty for the guest's own.
-        revision: Changes with handles, keys of sessions and log contexts.
-        as_saved: What was saved or loaded last, as `saved_sessions` takes it.
+        revision: A number that changes with handles, keys of sessions and log contexts.
+        as_saved: The state that was saved or loaded last; see `saved_sessions`.
 
     """
 
@@ -177,7 +179,9 @@ class GuestState:
 
     @property
     def brains(self) -> HandleTable[Any]:
-        """Objects of ml-inference-v0, which also count toward the limit of `handles`."""
+        """
+        The handle table of ml-inference-v0; its objects also count toward the limit of `handles`.
+        """
         if self._brains is None:
             self._brains = HandleTable(
                 "ml-inference handles",
@@ -189,7 +193,7 @@ class GuestState:
 
     @property
     def brain_memory(self) -> BrainMemory:
-        """Limits the bytes of the observations and results of brains."""
+        """The limit on the bytes of brains' observations and results."""
         if self._brain_memory is None:
             self._brain_memory = BrainMemory(
                 self.account.require_bytes, most_observations=self.limits.snapshot_bytes
@@ -198,26 +202,26 @@ class GuestState:
 
     @property
     def brain_bytes(self) -> int:
-        """The bytes that count for observations and results of brains. Any thread may read it."""
+        """Bytes charged for observations and results of brains. Any thread may read it."""
         return 0 if self._brain_memory is None else self._brain_memory.granted
 
     @property
     def vectors(self) -> CallVectors:
-        """Limits the bytes of vectors that calls leave."""
+        """The byte vectors that calls leave with the host."""
         if self._vectors is None:
             self._vectors = CallVectors(self.account.require_bytes)
         return self._vectors
 
     @property
     def changes(self) -> FutureChanges:
-        """Counts the futures that settle."""
+        """The counter of futures that have settled."""
         if self._changes is None:
             self._changes = FutureChanges()
         return self._changes
 
     @property
     def futures(self) -> FutureTable:
-        """The live futures."""
+        """The guest's live futures."""
         if self._futures is None:
             self._futures = FutureTable(
                 self.handles, limit=self.limits.futures, changes=self.changes
@@ -231,35 +235,35 @@ class GuestState:
 
     @property
     def requests(self) -> PendingRequests:
-        """Requests to hives. The guest's thread makes this, other threads end requests in it."""
+        """The guest's requests to hives, made on its own thread and ended on others."""
         if self._requests is None:
             self._requests = PendingRequests(self.limits.requests, self.account.admit)
         return self._requests
 
     @property
     def request_bytes(self) -> int:
-        """The bytes that count for requests to hives. Any thread may read it."""
+        """Bytes charged for requests to hives. Any thread may read it."""
         return 0 if self._requests is None else self._requests.held
 
     @property
     def request_lock(self) -> AbstractContextManager[object]:
-        """A lock that keeps `request_bytes` from growing. The guest's thread uses it."""
+        """A lock, for the guest's thread, that keeps `request_bytes` from growing."""
         return _NO_REQUESTS if self._requests is None else self._requests.lock
 
     @property
     def declared(self) -> DeclaredBranches:
-        """The branches that the guest declares."""
+        """The branches that the guest declares for its behaviors."""
         return self._declared or _declared_in(self._spec)
 
     def declare(self, request: TrainingRequest) -> None:
-        """Keep what a request for a run declares; see `DeclaredBranches.note`."""
+        """Store the declaration in a request for a run; see `DeclaredBranches.note`."""
         if self._declared is None:
             self._declared = DeclaredBranches(self._spec)
         self._declared.note(request)
 
 
 class Family:
-    """Base class of handlers, whose method and parameter names match the tables."""
+    """Base class of handlers; names of their methods and parameters match the tables of the ABI."""
 
     __slots__ = ("_guest",)
 

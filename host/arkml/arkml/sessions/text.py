@@ -1,4 +1,4 @@
-"""The log of a guest: its text sanitized, shortened, rate-limited and passed to `logging`."""
+"""The log of a guest: its texts are sanitized, shortened, rate-limited and passed to `logging`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Allowance:
             return True
 
     def take_more(self, lines: int) -> None:
-        """Take `lines` more tokens for a line that has passed already."""
+        """Take `lines` more tokens for a line that was admitted already."""
         with self._lock:
             self._left -= lines
 
@@ -156,7 +156,7 @@ class GuestLog:
         self._renew_suffix()
 
     def count_by(self, stopwatch: Callable[[], float]) -> None:
-        """Have the rate of lines be one in the seconds of another clock."""
+        """Measure the rate of lines by another clock, which returns seconds."""
         self._stopwatch = stopwatch
         self._allowance = None
 
@@ -180,7 +180,7 @@ class GuestLog:
 
     def admits(self, *texts: str | DisplayText) -> int:
         """
-        Take the allowance for one line with `texts` and the contexts, before the texts are read.
+        Ask the rate limit to admit one line with `texts` and the contexts, before these are read.
 
         Returns the number of lines that it counts as, or 0 if it exceeds the rate and is dropped.
         """
@@ -205,8 +205,8 @@ class GuestLog:
         """
         Log a presentable line that `admits` counted as `admitted` lines, with the debug contexts.
 
-        The bytes that are written count: escaped control characters and indentation make text
-        longer than it was in the guest.
+        The bytes that are written count toward the rate: escaped control characters and indentation
+        make text longer than it was in the guest.
         """
         self.flush()
         text = line.replace("\n", _CONTINUATION)
@@ -216,7 +216,9 @@ class GuestLog:
         self._put(level, f"{text}{self.context()}")
 
     def say_once(self, topic: str, level: int, text: str) -> None:
-        """Log a message of the host about the guest, the first time for each topic."""
+        """
+        Log a message of the host about the guest, unless one on the same topic was logged before.
+        """
         if topic not in self._logged:
             self._logged += (topic,)
             self.say(level, text)

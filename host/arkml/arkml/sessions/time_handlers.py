@@ -30,7 +30,7 @@ _SPANS = (
 
 
 class TimeV1(Family):
-    """All of `ark-time-v1`."""
+    """Handlers of the import module `ark-time-v1`."""
 
     __slots__ = ()
 
@@ -45,7 +45,8 @@ def display(nanoseconds: int, form: TimeFormat, *, now: int, zone: tzinfo | None
     """
     Render a time since the Unix epoch in English, such as "March 1, 2026" for DATE.
 
-    All formats but ISO_DATE_TIME_UTC are in `zone`, or in the machine's own if that is None.
+    All formats but ISO_DATE_TIME_UTC use the time zone `zone`, or the machine's own if that is
+    None.
     """
     utc = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
     local = _on_whole_minutes(utc.astimezone(zone))
