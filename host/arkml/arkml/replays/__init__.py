@@ -1,1 +1,1 @@
-"""Replays of traces: what a guest did, played again without its policy, hive or game."""
+"""Replays of traces: a guest runs again as it was recorded, without its policy, hive or game."""

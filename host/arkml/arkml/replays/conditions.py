@@ -46,7 +46,7 @@ _Value: TypeAlias = Callable[[int, ReplayedSubmit | None], Any]
 
 class Condition:
     """
-    A condition on the rows of a frame, which holds if it holds for one row.
+    A condition on the rows of a frame; it holds for the frame if it holds for one of the rows.
 
     It is made of numbers, the names `frame`, `rows` (their number in the submit), `agent`, `state`
     (`initial`, `running`, `terminal` or `interrupted`), `reward`, `value`, `observation[k]` and
@@ -73,9 +73,9 @@ class Condition:
 
     def holds(self, frame: int, submits: Sequence[ReplayedSubmit]) -> bool:
         """
-        Return whether it holds in a frame, for one of its rows if it is about rows.
+        Return whether the condition holds in a frame: for one of its rows, if it is about rows.
 
-        Raises UsageError for the number of an observation or an action that there is not.
+        Raises UsageError for the index of an observation or an action that does not exist.
         """
         if not submits:
             return not self._uses_rows and bool(self._holds(frame, None))

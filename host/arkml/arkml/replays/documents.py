@@ -1,4 +1,4 @@
-"""The document of a replay, made from a trace: what a page shows, within bounds."""
+"""Documents of replays, made from traces: the data that a web page shows, bounded in size."""
 
 from __future__ import annotations
 
@@ -51,16 +51,17 @@ def document_of(
     opens_at: int | None = None,
 ) -> ReplayDocument:
     """
-    Replay a trace, and return what a page shows of it.
+    Replay a trace, and return the data that a web page shows of it.
 
-    Its size is bounded, however long the trace is: every n-th frame is shown, and of many rows the
-    first; its `notes` say what was left out. Of a guest that does otherwise than it did, the frames
-    up to there are shown. Lines of the guest's log are in the document, and are not logged.
+    The size of the document is bounded, however long the trace is: every n-th frame is shown, and
+    only the first of many rows; `notes` say what was left out. If the replay differs from the
+    recording, the frames before the difference are shown. Lines of the guest's log are in the
+    document, and are not logged.
 
     Args:
         trace: The path of a trace, or its bytes.
-        module: The path or the bytes of the module of that guest.
-        spec: The meaning of its rows, as in `GuestEnv`; None for that of the module.
+        module: The path or the bytes of the guest's module.
+        spec: The meaning of rows, as in `GuestEnv`; None takes the module's declaration.
         opens_at: The number of the frame that is shown first; None for the first frame, or the last
             one of a guest that fails or differs.
 
@@ -95,7 +96,7 @@ def shown_behaviors(
     section: bytes | None, widths: Iterable[tuple[int, int]]
 ) -> list[ShownBehavior]:
     """
-    Return the meanings of rows by their numbers of features and actions.
+    Return the meaning of rows for each of these pairs (features, actions), to be shown in a page.
 
     `section` is the section `arkml.spec` of a module, if it has one.
     """

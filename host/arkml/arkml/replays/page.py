@@ -1,4 +1,4 @@
-"""The page of a replay: one HTML file that loads nothing."""
+"""The web page of a replay: one HTML file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STYLES = ("palette.css", "replay_page.css", "agents.css", "replay.css")
 
 def page_of(document: ReplayDocument) -> bytes:
     """
-    Return a page that shows a document of a replay, with its script, its style and the document.
+    Return an HTML page that shows a replay, with script, style and document inside.
 
-    What a guest wrote is in the document only, packed, and becomes text where it is shown. The
-    Content-Security-Policy permits this script and this style by their hashes, the icon, and
+    Texts that a guest wrote are only in the packed document, and are shown as text, never as HTML.
+    The Content-Security-Policy permits this script and this style by their hashes, the icon, and
     nothing else.
     """
     script = bundled("replay_page.js")

@@ -1,4 +1,4 @@
-"""The replay of a trace."""
+"""The replay of a trace: a recorded guest played again."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ _AROUND = 64  # bytes on either side of a fault
 @dataclass(frozen=True, slots=True)
 class ReplayedFrame:
     """
-    One frame of a replay: a call of an export, with what came before it.
+    One frame of a replay: a call of an export, with its submits, its log and its output.
 
     Attributes:
-        frame: Its number, from 1; 0 for a failure before the first frame.
-        function: The export.
-        arguments: Its arguments.
-        result: What it returned, None if it failed.
-        submits: The submits in it.
-        calls: What it asked functions of the game, the last 1,000 calls.
+        frame: Number of the frame, from 1; 0 for a failure before the first frame.
+        function: Name of the export.
+        arguments: Arguments of the call.
+        result: Result of the call, None if it failed.
+        submits: The submits in the frame.
+        calls: Calls of functions of the game, the last 1,000.
         error: The error of the guest, None if it did not fail.
-        stopped: A sentence on a call that was not played to its end, as the guest was stopped from
-            outside or the trace has no more; or an empty text.
-        lines: Lines of its log since the frame before, of every level, with the levels of
-            `logging`. Of more than some 1,000 lines in a frame the rest is left out.
-        output: What it wrote to standard output and error since the frame before.
+        stopped: A sentence about a call that was not played to its end, because the guest was
+            stopped from outside or the trace ends there; or an empty text.
+        lines: Lines of the guest's log since the previous frame, with their levels of `logging`. At
+            most about 1,000 lines of a frame are kept.
+        output: Bytes that the guest wrote to standard output and error since the previous frame.
 
     """
 
@@ -81,20 +81,20 @@ class ReplayedFrame:
 
 class Replay(Sealed, Unique, Closing):
     """
-    Plays a trace again: the same guest, without the policy, hive and game that it had.
+    Plays a trace: the recorded guest runs again, without its policy, hive and game.
 
-    What the guest asks for, the rows that it submits and its memory at each copy in the trace are
-    compared with what they were. A replay goes forwards frame by frame, and backwards from the
-    nearest copy.
+    The guest's requests, its submitted rows and, at each copy in the trace, its memory are compared
+    with the recorded ones. A replay goes forwards frame by frame, and backwards by starting again
+    at the nearest copy.
 
     Args:
         trace: The path of a trace that `Host(trace=…)` wrote, or its bytes.
-        module: The path or the bytes of the module of that guest.
-        log: False if lines of its log are not logged again, by the logger of its name.
+        module: The path or the bytes of the guest's module.
+        log: True logs lines of the guest's log again, by the logger of its name.
 
     Raises:
-        TraceRefused: The file is no trace, damaged from its beginning, of another release, or of
-            another module.
+        TraceRefused: The file is not a trace, is damaged from its beginning, or is of another
+            release or another module.
         ModuleError: The module cannot be loaded.
         UsageError: A file cannot be read, or an argument has a wrong type.
 
@@ -154,7 +154,7 @@ class Replay(Sealed, Unique, Closing):
 
     @property
     def release(self) -> str:
-        """The release of arkml that recorded it."""
+        """The release of arkml that recorded the trace."""
         return self._contents.head.release
 
     @property
@@ -174,7 +174,7 @@ class Replay(Sealed, Unique, Closing):
 
     @property
     def last(self) -> int:
-        """The number of the last frame of which the trace has the beginning."""
+        """The number of the last frame whose beginning is in the trace."""
         if self._last is None:
             segment = self._contents.segments[-1]
             frames = (each.frame for each in segment.events() if isinstance(each, Called))
@@ -183,17 +183,17 @@ class Replay(Sealed, Unique, Closing):
 
     @property
     def frame(self) -> int:
-        """The number of the frame that was played last, one before the first at the beginning."""
+        """The number of the frame that was played last; at the beginning, that before the first."""
         return self._player.frame
 
     @property
     def copies(self) -> tuple[int, ...]:
-        """The frames after which the trace has a copy of the guest, from which it goes on fast."""
+        """The frames after which the trace has a copy of the guest, where a replay can start."""
         return tuple(segment.frame for segment in self._contents.segments)
 
     @property
     def ending(self) -> str:
-        """A sentence about a trace that ends before its guest was closed, or an empty text."""
+        """A sentence about a trace that ends before its guest was closed, or ""."""
         contents = self._contents
         if contents.damage:
             return f"the trace is damaged after frame {self.last:,}: {contents.damage}"
@@ -211,19 +211,19 @@ class Replay(Sealed, Unique, Closing):
 
     @property
     def failure(self) -> GuestError | None:
-        """The error of the guest, once a frame in which it fails was played; else None."""
+        """The error of the guest, once the frame in which it failed was played; else None."""
         guest = self._guest
         return None if guest is None else guest.failure
 
     @property
     def fault(self) -> int | None:
-        """The address at which the guest trapped, None if it did not trap at one."""
+        """The memory address at which the guest trapped, or None."""
         found = None if self.failure is None else _FAULT.search(str(self.failure))
         return None if found is None else int(found[1], 16)
 
     @property
     def output(self) -> bytes:
-        """What the guest has written to its standard output and error since the last move."""
+        """Bytes that the guest has written to standard output and error since the last move."""
         return b"".join(self._output)
 
     def step(self) -> ReplayedFrame | None:
@@ -231,8 +231,8 @@ class Replay(Sealed, Unique, Closing):
         Play the next frame, and return it; None at the end of the trace.
 
         Raises:
-            ReplayDiffers: The guest does otherwise than it did.
-            TraceRefused: The trace has what cannot be.
+            ReplayDiffers: The guest does something else than was recorded.
+            TraceRefused: The trace has events that contradict each other.
 
         """
         while True:
@@ -255,11 +255,12 @@ class Replay(Sealed, Unique, Closing):
         """
         Go forwards or backwards to a frame, and return it; None at the state before `first`.
 
-        It begins at the nearest copy before the frame, unless it is on its way already.
+        The replay starts again at the nearest copy before the frame, unless it is between that copy
+        and the frame.
 
         Raises:
             UsageError: The trace does not have the frame.
-            ReplayDiffers: The guest does otherwise than it did.
+            ReplayDiffers: The guest does something else than was recorded.
 
         """
         number = whole_number(frame)
@@ -289,7 +290,7 @@ class Replay(Sealed, Unique, Closing):
 
         Raises:
             UsageError: The condition cannot be read.
-            ReplayDiffers: The guest does otherwise than it did.
+            ReplayDiffers: The guest does something else than was recorded.
 
         """
         wanted = Condition(condition)
@@ -305,10 +306,10 @@ class Replay(Sealed, Unique, Closing):
 
     def memory_at_fault(self) -> tuple[int, bytes] | None:
         """
-        Return the memory around the address at which the guest trapped, and where it begins.
+        Return the address and the bytes of memory around the address at which the guest trapped.
 
-        None if the guest has not trapped at an address. An address outside of the memory has only
-        the memory before it, which may be none.
+        Returns None if the guest has not trapped at an address. For an address outside of the
+        memory only bytes before it are returned, possibly none.
         """
         if (address := self.fault) is None:
             return None

@@ -1,4 +1,4 @@
-"""Rows as pages show them: their meanings, their numbers in JSON, and the returns of episodes."""
+"""Rows in the form that web pages show: their meanings, their numbers as JSON, and returns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Sums: TypeAlias = npt.NDArray[np.float64]
 
 
 class EpisodeReturns:
-    """Sums of the rewards of agents' episodes, by session and agent."""
+    """Running sums of the rewards of agents' episodes, by session and agent."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, int] = {}
@@ -60,11 +60,11 @@ class EpisodeReturns:
         """First rows of the last frame with which episodes ended: row, agent, state and return."""
 
     def session_of(self, handle: int) -> int:
-        """Return the number of a session, from 0 in the order of first submits."""
+        """Return a number for a session, from 0 in the order of first submits."""
         return self._sessions.setdefault(handle, len(self._sessions))
 
     def add(self, submits: Sequence[ReplayedSubmit]) -> list[Sums]:
-        """Add the rewards of a frame; return the sum of each row of each submit."""
+        """Add the rewards of a frame; return the sums of the episodes of each submit's rows."""
         self.ended.clear()
         with np.errstate(all="ignore"):
             return [self._add(submit) for submit in submits]
@@ -117,7 +117,9 @@ class _Columns(NamedTuple):
 
 
 class RowMeanings:
-    """The meanings of rows by their widths, from the caller's declaration or the module's."""
+    """
+    The meanings of rows by numbers of features and actions, declared by the caller or the module.
+    """
 
     def __init__(self, given: Behaviors, section: bytes | None) -> None:
         self.behaviors: list[ShownBehavior] = []
@@ -131,7 +133,7 @@ class RowMeanings:
             self.notes.append(f"observations have no names: {error}")
 
     def of(self, num_features: int, num_actions: int, *, training: bool) -> int | None:
-        """Return the index of the meaning of rows, None if there are too many meanings."""
+        """Return the index of the meaning of rows, or None if there are too many meanings."""
         key = training, num_features, num_actions
         if key not in self._known and len(self._known) < _MOST_BEHAVIORS:
             self._known[key] = len(self.behaviors)
@@ -141,21 +143,21 @@ class RowMeanings:
         return self._known.get(key)
 
     def columns(self, behavior: int) -> _Columns:
-        """Return how a row is packed, by the index of its meaning."""
+        """Return how rows with this meaning are packed."""
         return self._columns[behavior]
 
     def submit(
         self, submit: ReplayedSubmit, session: int, totals: Sums, *, rows: int, room: int
     ) -> tuple[ShownSubmit | None, int]:
         """
-        Return a submit as it is shown, and the number of its numbers.
+        Return a submit in the form that is shown, and how many numbers it contains.
 
         Args:
             submit: The submit.
-            session: The number of its session.
+            session: The number of the session.
             totals: The sum of the rewards of each row's episode, float64, [n].
-            rows: The number of its rows that are shown, at most.
-            room: The number of its numbers, at most.
+            rows: The most rows to show.
+            room: The most numbers that the result may contain.
 
         Returns:
             The submit, or None if there are too many meanings of rows.

@@ -1,1 +1,3 @@
-"""The runs in which the guests of a host take part, and the hives that keep them."""
+"""
+Runs (trainings at a hive) in which guests of a host take part, and the host's access to hives.
+"""

@@ -1,4 +1,4 @@
-"""The demonstrations of a training, which its run gets before a guest plays."""
+"""Sending of demonstrations to the run of a training, before a guest plays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DemonstrationFeed:
     """
     Sends demonstrations to the first run that the guests of a host start.
 
-    A run that has them already, because it is resumed, does not get them again.
+    A resumed run, which has got them already, does not get them again.
     """
 
     def __init__(self, demonstrations: DemonstrationSet) -> None:
@@ -37,7 +37,7 @@ class DemonstrationFeed:
             warn(sentence)
 
     def require(self, name: str, settings: Settings) -> None:
-        """Raise NotTrainable if a run of these settings cannot learn from the demonstrations."""
+        """Raise NotTrainable if a run with these settings cannot learn from the demonstrations."""
         if self._run is not None:
             return
         rows = self._demonstrations
@@ -58,10 +58,10 @@ class DemonstrationFeed:
     @contextmanager
     def sent(self, client: HiveClient, run: RunInfo) -> Iterator[None]:
         """
-        Send the demonstrations to a run, if it is the first, and leave it at the end of the block.
+        Send the demonstrations to a run, if it is the first, in a session that ends with the block.
 
-        The guest joins the run in the block, so that the run does not stop in between. Other guests
-        wait. Raises HiveError, and Unavailable for a run that takes no demonstrations.
+        The guest joins the run within the `with` block, so that the run does not stop in between.
+        Other guests wait. Raises HiveError, and Unavailable for a run that takes no demonstrations.
         """
         with self._lock:
             if self._run is not None:

@@ -1,4 +1,6 @@
-"""The episodes that are played to rate a policy, added up row by row."""
+"""
+The recorder of episodes that are played to rate a policy; it adds up their rewards row by row.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,13 @@ _ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 
 class PlayedEpisodes(NamedTuple):
     """
-    Episodes that were chosen before they were played, and have ended.
+    The chosen episodes of an evaluation that have ended.
 
-    `version` of the policy played them in `frames`. `returns`, `lengths` and `successes` have one
-    value for each episode; `successes` is None if the guest has never defined success. `shortfall`
-    is a sentence that explains a lack of episodes, empty if there are as many as wanted. `vanished`
-    is the number of episodes in which an agent vanished; others were played for them.
+    They were played by policy version `version` in `frames` frames. `returns`, `lengths` and
+    `successes` have one value for each episode; `successes` is None if the guest has never defined
+    success. `shortfall` is a sentence about missing episodes, empty if there are as many as wanted.
+    `vanished` is the number of episodes in which an agent vanished without an end; other episodes
+    were played instead.
     """
 
     version: int
@@ -34,7 +37,7 @@ class PlayedEpisodes(NamedTuple):
 
 
 def vanishing(count: int) -> str:
-    """Return a sentence about episodes whose agents vanished in them."""
+    """Return a sentence about `count` episodes whose agents vanished without an end."""
     return (
         f"agents that vanished without an end: {count:,}; their episodes do not count, and others"
         " are chosen for them"
@@ -50,15 +53,15 @@ class _Ended(NamedTuple):
 
 class EpisodeRecorder:
     """
-    A row sink that adds up the rewards of the episodes that an EpisodeChoice has chosen.
+    A receiver of rows that adds up the rewards of episodes chosen by an `EpisodeChoice`.
 
     `returns`, `lengths` (in steps) and `successes` belong to the chosen episodes that have ended,
     in the order of their ends. Rows that do not count are left out of returns and lengths. An
-    episode is a success if the guest has pushed the metadata SUCCESS with a value other than 0 in
-    it; `knows_success` is True once it has pushed that metadata.
+    episode is a success if in it the guest has pushed the metadata SUCCESS with a value other than
+    0; `knows_success` is True once the guest has pushed that metadata.
 
     Under a limit of `most` steps the agents of a guest are cut off together. An episode that began
-    later than the one which reached the limit could end only if it was short, so such episodes do
+    later than the one that reached the limit could end only if it was short, so later episodes do
     not count, whether they have ended or not. `repeats` is the number of guests that played exactly
     the same episodes as the previous guest.
     """
@@ -87,7 +90,9 @@ class EpisodeRecorder:
         self.follow(rows)
 
     def follow(self, rows: Rows) -> list[bool]:
-        """Add the rows of one submit; return for each whether it belongs to a chosen episode."""
+        """
+        Add the rows of one submit; return for each row whether it belongs to a chosen episode.
+        """
         self._ended.clear()
         self._pass_round(rows.agent.tolist())
         keep = np.ones(len(rows.agent), bool) if rows.keep is None else rows.keep
@@ -121,7 +126,9 @@ class EpisodeRecorder:
         return chosen
 
     def mark(self, agents: Sequence[int], values: Sequence[float]) -> None:
-        """Take the values of SUCCESS that came with rows of the last submit, by agent."""
+        """
+        Record values of the metadata SUCCESS that came with the last submit, and their agents.
+        """
         self.knows_success = True
         for agent, value in zip(agents, values, strict=True):
             if not value:
@@ -133,7 +140,7 @@ class EpisodeRecorder:
 
     def cut_off(self) -> list[int]:
         """
-        End the episodes in progress: their guest was cut off.
+        End the episodes in progress, because their guest was cut off.
 
         Returns the agents whose episodes do not count, because they began too late.
         """
@@ -148,7 +155,7 @@ class EpisodeRecorder:
 
     @property
     def is_done(self) -> bool:
-        """True if all episodes that were wanted have ended, and none of them can be too late."""
+        """True if all wanted episodes have ended, and none of them can turn out to be too late."""
         if not self.choice.is_done or self.most is None or not self._open:
             return self.choice.is_done
         oldest = min(self._begun.get(agent, -1) for agent in self._open)
@@ -163,7 +170,9 @@ class EpisodeRecorder:
         self._begun = {agent: at for agent, at in self._begun.items() if agent in self._open}
 
     def played(self, version: int, frames: int) -> PlayedEpisodes:
-        """Return all chosen episodes; if some are missing, equally many of each agent."""
+        """
+        Return all chosen episodes; if some are missing, the same number of episodes for each agent.
+        """
         choice = self.choice
         rounds = choice.wanted if choice.is_done else choice.rounds
         kept = [place for place, one in enumerate(self._ends) if one.end.ordinal < rounds]

@@ -1,4 +1,4 @@
-"""Guests that play episodes to rate a policy: without noise, and without rows for a learner."""
+"""Guests that play episodes to evaluate a policy, without a learner."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ Show: TypeAlias = Callable[[Batch], object]
 
 
 class SuccessSink:
-    """Passes the metadata SUCCESS of a guest that is evaluated on to the recorder of its run."""
+    """Passes the metadata SUCCESS of an evaluated guest to the recorder of its episodes."""
 
     def __init__(self, policy: TrainingPolicy, episodes: EpisodeRecorder) -> None:
         self._policy = policy
         self._episodes = episodes
 
     def accept(self, batch: Batch, metadata: MetadataLog, origin: Origin) -> None:
-        """Ignore rows whose actions the guest pushed."""
+        """Ignore rows with actions that the guest itself chose."""
 
     def note(self, batch: Batch, metadata: MetadataLog) -> None:
         marks = [(item.row, item.value) for item in metadata if item.name == SUCCESS]
@@ -62,7 +62,7 @@ class SuccessSink:
         return None
 
     def leave(self, *, stop: bool) -> None:
-        """Do nothing: there is no run."""
+        """Do nothing, since there is no run."""
 
 
 class _ShownPolicy(TrainingPolicy):
@@ -78,16 +78,16 @@ class _ShownPolicy(TrainingPolicy):
 
 class PolicyEvaluation:
     """
-    The gateway of a guest that evaluates policies, with no hive behind it.
+    The gateway of a guest in an evaluation: it answers like a hive, with the policy to evaluate.
 
-    The policy is the library's override, whose actions agents take as it gives them, or the version
-    of a run that was offered last, whose continuous actions are clipped as in its run. It plays the
+    The policy is the library's override, whose actions are taken as they are, or the version of a
+    run that was offered last, whose continuous actions are clipped as in its run. It plays the
     agents of `behavior`, the name of a run that the guest starts, such as "walker"; by default it
     plays the agents of the first run. Agents of other runs get zeros, and their rows do not count.
     `ambiguity` is an error if no run was named and the policy fits several. `version` is the number
     of the version that acts, `failure` the error of the last refused start, or None. `spec` is the
-    declaration of agents in the guest's module. `limit` cuts episodes off, or None. `show`
-    gets each batch of the agents that the policy plays, once it is answered.
+    declaration of agents in the guest's module. `limit` cuts episodes off, or None. `show` gets
+    each batch of the agents that the policy plays, once it is answered.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class PolicyEvaluation:
 
     @property
     def unplayed(self) -> str:
-        """Words about a behavior that was not started, such as " of 'a', but of b, c,"."""
+        """Words for a message on a behavior that did not start, such as " of 'a', but of b, c,"."""
         return f" of {self.behavior!r}, but of {', '.join(self.others)}," if self.others else ""
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
@@ -137,7 +137,7 @@ class PolicyEvaluation:
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """
-        Act with the policy, or with zeros for agents of other behaviors.
+        Start a run for the guest, in which the policy acts, or zeros for agents of other behaviors.
 
         Raises InvalidArguments if the policy does not fit the run, and Unavailable if it fits
         several behaviors and none was named.
@@ -218,13 +218,13 @@ class PolicyEvaluation:
             self._use(self._policy, version, data)
 
     def restart(self, wanted: int) -> None:
-        """Forget all episodes and irregular rows, and choose `wanted` episodes from now on."""
+        """Forget all episodes and counts of refused rows, and choose `wanted` new episodes."""
         self.episodes.restart(wanted)
         if self._policy is not None:
             self._policy.irregular = IrregularRows(_NAME, is_brief=True)
 
     def tell(self, played: PlayedEpisodes) -> None:
-        """Log the numbers of irregular rows and vanished agents, and warn of repeated episodes."""
+        """Log the numbers of refused rows and vanished agents, and warn of repeated episodes."""
         if self._policy is not None:
             self._policy.irregular.tell()
         if played.vanished:
@@ -249,10 +249,10 @@ def play_episodes(
     """
     Step a guest of `gateway` until the chosen `episodes` have ended, or for `frames` steps.
 
-    If the steps are used up first, equally many episodes of each agent count: as many as the agent
-    with the fewest has ended. `begin` initializes the guest first. Raises the errors of the guest,
-    the reason of a refused start if the guest then traps, and UsageError if the policy fits several
-    behaviors and none was named.
+    If the steps are used up first, the same number of episodes counts for each agent: the number of
+    the agent that has completed the fewest. `begin` initializes the guest first. Raises the errors
+    of the guest, the reason of a refused start if the guest then traps, and UsageError if the
+    policy fits several behaviors and none was named.
     """
     recorded = gateway.episodes
     stepped = 0

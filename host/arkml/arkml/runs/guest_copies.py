@@ -1,4 +1,4 @@
-"""The copy of a guest that a hive keeps with a run, so that people can watch its policies play."""
+"""Copies of guests' modules that a hive keeps with runs, so that people can watch policies play."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = 200  # characters
 
 
 class GuestCopies:
-    """Gives hives a guest's module for the runs that it starts, where the host allows that."""
+    """Sends a guest's module to the hive for each run that it starts, if the host allows that."""
 
     def __init__(self, module: CompiledModule, hives: HiveAccess) -> None:
         self._module = module
@@ -28,9 +28,9 @@ class GuestCopies:
 
     def keep(self, client: HiveClient, run: RunInfo, request: TrainingRequest) -> None:
         """
-        Have a run keep the module. Does not wait; the host is warned if the hive refuses it.
+        Send the module to a run's hive, without waiting; a refusal is logged as a warning.
 
-        A run that several guests of one module take part in gets it once.
+        A run in which several guests of one module take part gets the module once.
         """
         key = id(client), run.id
         if not self._hives.grant.keeps_module or key in self._given:

@@ -1,4 +1,6 @@
-"""The hives that the guests of a host may use: the grant, the addresses, one client for each."""
+"""
+The hives that the guests of a host may use: permission, addresses, and a client for each hive.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,11 @@ _LEAVING_GONE = 1.0  # the wait where no hive is there: one may be back
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """Game, name and widths, such as "arena", "walker", 8, 2, which a resuming guest must match."""
+    """
+    The game, name, features and actions of a run, such as "arena", "walker", 8, 2.
+
+    A guest that resumes the run must have the same.
+    """
 
     game: str
     name: str
@@ -223,7 +229,7 @@ def _canonical(host: str) -> str:
 
 class HiveAccess(Closing):
     """
-    The clients of one host, each made when a guest first asks for its hive.
+    A host's access to hives, with a client for each, made when a guest first asks for that hive.
 
     Attributes:
         grant: The permission of the host.
@@ -235,12 +241,14 @@ class HiveAccess(Closing):
         failure: The error of the last guest that was refused such a session.
         feed: Demonstrations for the first run, or None.
         limit: Cuts off the episodes of training, or None.
-        kept: Memberships that are kept until `close`, for the successors of guests cut off.
+        kept: Memberships in runs that are kept until `close`, for guests that replace others that
+            were cut off.
         join: Id or name of the run that the first run of the guests joins, empty to start one.
         folder: Folder of the file of guests that are given as bytes, None if it is not known.
-        goal: What the training has been asked for, told to the hive with each run, or None.
+        goal: The goal of the training, which the hive gets with each run, or None.
         page: Link to the page of the embedded hive, empty before `open_page`.
-        warn: Gets sentences about what guests declare and runs do not heed; logs them, at first.
+        warn: Called with warnings about declarations of guests that runs ignore; by default they
+            are logged.
 
     """
 
@@ -294,13 +302,15 @@ class HiveAccess(Closing):
             return self._clients[place]
 
     def ask(self, client: HiveClient, request: RunRequest) -> None:
-        """Note that a guest starts a run: runs are started on several threads, in any order."""
+        """
+        Note that a guest is about to start a run, because several threads start runs in any order.
+        """
         if self.grant.shared and not self.grant.join_run:
             with self._lock:
                 self._asked.setdefault((client, request.game, request.name))
 
     def refuse(self, client: HiveClient, request: RunRequest) -> None:
-        """Forget a run that a guest wanted to start and that there is not, so that none waits."""
+        """Forget a run that a guest failed to start, so that no one waits for it."""
         with self._lock:
             key = client, request.game, request.name
             if key not in self._started or _has_failed(self._started[key]):
@@ -308,7 +318,7 @@ class HiveAccess(Closing):
 
     def with_origin(self, request: RunRequest, module: CompiledModule) -> RunRequest:
         """
-        Return a request that says where its run comes from, and what is asked for.
+        Return a request with information added on where its run comes from, and on its goal.
 
         Blocks for a second at most, the first time for a module.
         """
@@ -384,7 +394,7 @@ class HiveAccess(Closing):
             raise
 
     def take_misfit(self) -> str:
-        """Return why a guest could not join the run that it started last, once; else ""."""
+        """Return once why a guest could not join the run that it started last; else ""."""
         misfit, self.misfit = self.misfit, ""
         return misfit
 
@@ -408,7 +418,7 @@ class HiveAccess(Closing):
         """
         The runs that `shared` guests have started, in that order, each with its client.
 
-        As long as one is not there, none of those after it is.
+        A run is listed only after all earlier ones have been created.
         """
         found = []
         for key in list(self._asked):
@@ -426,11 +436,11 @@ class HiveAccess(Closing):
 
     def find_refusal(self) -> str:
         """
-        Return a sentence on why no guest has had a session of a policy that learns.
+        Return a sentence that says why no guest has got a training session.
 
-        It is empty if one has, or if none was refused and the hive that is named takes the token:
-        it is asked once more, since the answer to a guest may be on its way. Blocks for some
-        seconds at most.
+        The text is empty if a guest has got one, or if no guest was refused and the configured hive
+        takes the token: the hive is asked once more, since the answer to a guest may be on its way.
+        Blocks for some seconds at most.
         """
         if self.is_training:
             return ""
@@ -446,23 +456,25 @@ class HiveAccess(Closing):
 
     @property
     def absence(self) -> str:
-        """A sentence on why no hive has ever answered, empty if one has or none was asked."""
+        """
+        A sentence that says why no hive has ever answered, empty if one has or none was asked.
+        """
         if any(one.has_answered for one in list(self._clients.values())):
             return ""
         return str(self.failure) if isinstance(self.failure, HiveError) else self.silence
 
     @property
     def silence(self) -> str:
-        """A sentence about a hive that has not answered for seconds, empty without one."""
+        """A sentence about a hive that has not answered for seconds, or ""."""
         return next(filter(None, (one.silence for one in list(self._clients.values()))), "")
 
     def open_page(self, run: str) -> str:
         """
         Start the embedded hive, and return its `page`: a link that is good for one login.
 
-        It opens the run of that id, or with "first" the first run as soon as that is there.
+        The page opens the run with this id, or with "first" the first run as soon as it exists.
 
-        Raises HiveUnreachable if it does not start, for example because the port is in use.
+        Raises HiveUnreachable if the hive does not start, for example because the port is in use.
         """
         self.client()
         assert self._embedded is not None

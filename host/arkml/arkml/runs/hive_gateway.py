@@ -325,12 +325,13 @@ def settings_of(
     Return the settings of a run that a guest asks for, with the overrides of the host.
 
     `branches` are the guest's declared branches, None for an environment, which has declarations of
-    its own. A request of ml-v4 has a ProtocolConfig, of v1 to v3 the widths only, and of v5 a
-    configuration with settings and widths, such as {"feature_count": 8, "action_count": 2, "gamma":
-    0.99}. The device follows from the hardware in a request of v5, unless the configuration or the
-    host names one. A behavior that declares its rows partial has a memory of PARTIAL_MEMORY, unless
-    guest or host say how large it is, or name a learner other than PPO. Raises InvalidSettings and
-    InvalidArguments, also for settings of more than MAX_SETTINGS_BYTES.
+    its own. A request of ml-v4 has a ProtocolConfig, a request of v1 to v3 only the numbers of
+    features and actions, and a request of v5 a configuration with settings and these numbers, such
+    as {"feature_count": 8, "action_count": 2, "gamma": 0.99}. The device follows from the hardware
+    in a request of v5, unless the configuration or the host names one. A behavior that declares its
+    observations partial gets a recurrent memory of PARTIAL_MEMORY, unless guest or host set its
+    size, or name a learner other than PPO. Raises InvalidSettings and InvalidArguments, also for
+    settings of more than MAX_SETTINGS_BYTES.
     """
     asked: dict[str, Any] = {}
     if request.protocol is not None:
@@ -385,7 +386,9 @@ def _of_configuration(text: str, device: Device) -> tuple[Settings, dict[str, An
 
 
 def abi_error(error: HiveError) -> AbiError:
-    """Return the error of the ABI for a hive's, such as NotFound for RunGone or a status 404."""
+    """
+    Return the ABI's error for an error of a hive, such as NotFound for RunGone or a status 404.
+    """
     match error:
         case HiveUnreachable():
             return Unavailable(str(error))

@@ -1,4 +1,4 @@
-"""The run of a hive that the first run of a training joins, instead of starting one."""
+"""The search for an existing run that a training joins, instead of starting a new one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def run_to_join(
     client: HiveClient, wanted: str, request: RunRequest, differing: Callable[[Settings], list[str]]
 ) -> RunInfo:
     """
-    Return the run of that id or name, the newest of a name, if a guest can take part in it.
+    Return the run with an id or a name (the newest), if a guest can take part in it.
 
     Blocks while the hive is asked.
 
     Args:
         client: The client of the hive.
         wanted: The id of a run, or its name.
-        request: The request of the guest for a run, whose shape the run has to have.
+        request: The guest's request for a run; the run must have the same numbers of features and
+            actions.
         differing: Returns the settings of this training that differ from those of the run.
 
     Raises:

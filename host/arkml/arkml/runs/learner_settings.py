@@ -66,9 +66,9 @@ _LARGE_UPDATE = 64e6  # units of a layer, squared, times rows: a fifth of a seco
 
 def doubts(settings: Settings) -> dict[str, str]:
     """
-    Return a sentence for each setting with which a guest learns badly, by name.
+    Return a sentence for each setting whose value usually makes learning bad, by name.
 
-    One such setting is a `learning_rate_init` above 0.003. They take effect all the same.
+    An example is a `learning_rate_init` above 0.003. The settings take effect all the same.
     docs/training_defaults.md measures the effect of `rollout_length`. The name "other" lists
     unknown settings, for a learner of this package.
     """
@@ -100,9 +100,10 @@ def doubts(settings: Settings) -> dict[str, str]:
 
 def differences(asked: LearnerSettings, own: Settings) -> list[str]:
     """
-    Return words on the settings asked for that a run has otherwise, as "gamma 0.5, it has 0.99".
+    Return texts on settings that a run has with other values, such as "gamma 0.5, it has 0.99".
 
-    What a hive may have decided counts as equal: a device for "auto", and a smaller replay buffer.
+    Values that a hive may have decided count as equal: a device for "auto", and a smaller replay
+    buffer.
     """
     wanted = own.changed(asked)
     found = []

@@ -1,4 +1,4 @@
-"""The membership of a thread's guests in one run: a session, a policy, and their rows."""
+"""The membership of guests of one thread in one run: a session, a policy, and the guests' rows."""
 
 from __future__ import annotations
 
@@ -45,11 +45,10 @@ class RunMembership:
     """
     One session of a run, shared by all guests of a thread that take part in it.
 
-    It is the `RowSink` of their policy and the `TransitionSink` of their sessions. The session
-    ends when the last guest leaves. `limit` cuts episodes off, or None. `latest` is the version
-    that was loaded last, with its ONNX file; None before the first. `rejection` says why the newest
-    version is not used, empty if it is. `has_stopped` says that a guest of this host has stopped
-    the run.
+    It is the `RowSink` of their policy and the `TransitionSink` of their sessions. The session ends
+    when the last guest leaves. `limit` cuts episodes off, or None. `latest` is the version that was
+    loaded last, with its ONNX file; None before the first. `rejection` says why the newest version
+    is not used, or is empty. `has_stopped` is True if a guest of this host has stopped the run.
     """
 
     def __init__(
@@ -100,12 +99,12 @@ class RunMembership:
 
     @property
     def session(self) -> RunSession | None:
-        """The session, None before the hive has given one."""
+        """The session at the hive, None before the hive has given one."""
         return self._session
 
     @property
     def branches(self) -> tuple[int, ...]:
-        """The number of choices of each of the last actions, which are discrete."""
+        """The number of choices of each discrete action; the discrete actions are the last ones."""
         return self._run.branches
 
     @property
@@ -120,11 +119,11 @@ class RunMembership:
 
     @property
     def failure(self) -> str:
-        """The reason why rows cannot be delivered any more, empty without one."""
+        """The reason why rows can no longer be delivered, or ""."""
         return (self._session.failure or "") if self._session is not None else ""
 
     def enter(self) -> bool:
-        """Count one more guest; return False if the last guest has left already."""
+        """Count one more guest, or return False if the last guest has left already."""
         with self._lock:
             if not self._users:
                 return False
@@ -133,7 +132,7 @@ class RunMembership:
 
     def policy(self) -> TrainingPolicy:
         """
-        Return the policy that acts, once it has a version.
+        Return the policy that acts in the run, once its first version has arrived.
 
         Blocks for a minute at most, and for any time while the run waits for a learner. Raises
         HiveError.
@@ -237,7 +236,7 @@ class RunMembership:
         return [NO_ROW] * len(names)
 
     def deliver(self) -> bool:
-        """Release the newest rows; return whether all rows are delivered, refused or lost."""
+        """Release the newest rows; return whether all rows have been delivered, refused or lost."""
         session = self._session
         if session is None or session.failure is not None or session.ended.done():
             return True

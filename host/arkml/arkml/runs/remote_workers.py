@@ -1,4 +1,6 @@
-"""Remote workers that a guest asks for: its module, which the hive gets, and the permission."""
+"""
+Remote workers that a guest asks for: the permission, and the module that the hive gets for them.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ _LINK = re.compile("[0-9a-f]{64}")
 
 class RemoteWorkers:
     """
-    The upload of a guest's `module` for the workers that a hive starts for its runs.
+    Uploads a guest's `module` for workers that a hive starts for its runs.
 
-    `is_allowed` is the permission of the host to upload it. With `is_worker` the guest is itself in
-    a rollout worker, and its requests for workers are ignored.
+    `is_allowed` says whether the host permits the upload. With `is_worker` the guest itself is in a
+    rollout worker, and its requests for workers are ignored.
     """
 
     def __init__(self, module: CompiledModule, *, is_allowed: bool, is_worker: bool) -> None:
@@ -32,7 +34,7 @@ class RemoteWorkers:
 
     def fields(self, request: TrainingRequest) -> dict[str, Any]:
         """
-        Return the fields of a RunRequest for the workers that a guest asks for, none without any.
+        Return the fields of a RunRequest for the workers that a guest asks for, {} for none.
 
         Raises Unavailable if the host does not allow workers.
         """
@@ -53,7 +55,7 @@ class RemoteWorkers:
         Return the hash in a guest's link to an uploaded module, in lower case.
 
         Raises Unavailable if the host does not allow workers, and InvalidArguments for a link that
-        is no SHA-256, such as "npc.wasm".
+        is not a SHA-256, such as "npc.wasm".
         """
         self._require_allowed(f"the guest names {link[:80]!r} as the module of remote workers")
         if not _LINK.fullmatch(link.lower()):
@@ -64,7 +66,9 @@ class RemoteWorkers:
         return link.lower()
 
     def upload(self, client: HiveClient, request: RunRequest) -> None:
-        """Give the hive the guest's module if a run's workers need it. Blocks; raises HiveError."""
+        """
+        Send the guest's module to the hive if a run's workers need it. Blocks; raises HiveError.
+        """
         if request.workers and request.module == self._module.binary_digest:
             client.upload_module(self._module.binary_digest, self._module.binary).result()
 

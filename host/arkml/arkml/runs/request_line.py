@@ -1,4 +1,4 @@
-"""Requests to hives that wait for a thread, and can be withdrawn until they have one."""
+"""A line of requests to hives that wait for a thread, and can be withdrawn while they wait."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 class RequestLine:
     """
-    A line of work before `most` threads.
+    A queue of work for at most `most` threads.
 
-    Unlike the queue of an executor, it drops canceled work at once, with the objects that the work
+    Unlike an executor's queue, it drops canceled work at once, with the objects that the work
     refers to. Any thread may use it.
     """
 
@@ -32,7 +32,9 @@ class RequestLine:
         return len(self._waiting)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Do `work` when a thread is free. Raises RuntimeError after `close`."""
+        """
+        Call `work` when a thread is free, and return its future. Raises RuntimeError after `close`.
+        """
         future: Future[T] = Future()
         with self._lock:
             if self._is_closed:
@@ -46,7 +48,7 @@ class RequestLine:
         return future
 
     def close(self) -> None:
-        """Cancel the work that has not begun, and wait for none. Safe to call twice."""
+        """Cancel work that has not begun, without waiting for the rest. Safe to call twice."""
         with self._lock:
             self._is_closed = True
         for future in list(self._waiting):

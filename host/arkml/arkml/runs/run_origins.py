@@ -1,4 +1,4 @@
-"""Where the runs of a host come from: its command without secrets, its machine, its guest."""
+"""The origin of a host's runs: its command without secrets, its machine and its guest."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _GIT_WITHIN = 1.0
 
 def origin_of(name: str, sha256: str, folder: Path | None) -> RunOrigin:
     """
-    Return where a run comes from that a guest of this process starts now.
+    Return the origin of a run that a guest of this process starts now.
 
     Blocks for a second at most.
 
     Args:
         name: The file name of the guest.
-        sha256: The SHA-256 of its module, in hex.
+        sha256: The SHA-256 of the guest's module, in hex.
         folder: The folder of the file, None if it is not known.
 
     """
@@ -62,7 +62,7 @@ def origin_of(name: str, sha256: str, folder: Path | None) -> RunOrigin:
 
 
 def command_line(words: Sequence[str]) -> str:
-    """Return a command line as a shell takes it, with three dots for each secret in it."""
+    """Return words as a shell command line, with "..." in place of each secret."""
     if not words:
         return ""
     program = Path(words[0])
@@ -82,7 +82,7 @@ def _without_secrets(words: Sequence[str]) -> Iterator[str]:
 
 
 def described_by_git(folder: Path) -> str:
-    """Return what `git describe` says of a folder, empty without git, or if that takes long."""
+    """Return the output of `git describe` for a folder, "" without git, or if that takes long."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Loading of the versions of a run's policy, away from the thread on which they arrive."""
+"""The loader of policy versions of a run, on another thread than the one on which they arrive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Lock
 
 class VersionLoader:
     """
-    Loads versions by `load` on `loaders`, one after another.
+    Loads policy versions by calling `load` on the threads `loaders`, one version after another.
 
     While one is being loaded, only the newest of the arriving versions is kept: of 4, 5 and 6, for
     example, only 6 is loaded next. `load` takes the number of a version, from 1, and its ONNX file;
@@ -23,7 +23,7 @@ class VersionLoader:
         self._newest: tuple[int, bytes] | None = None
 
     def receive(self, version: int, data: bytes) -> None:
-        """Have a newer version loaded. Does not wait."""
+        """Queue a newer version for loading, without waiting."""
         with self._lock:
             is_loading, self._newest = self._newest is not None, (version, data)
         if not is_loading:
