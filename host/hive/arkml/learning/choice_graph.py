@@ -1,4 +1,6 @@
-"""Branches of choices in the ONNX graph of a policy: drawn by logits, masks and noise, checked."""
+"""
+Discrete choices in the ONNX graph of a policy, drawn by logits, masks and noise, and their check.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,10 @@ _BLOCK = 64  # choices that are summed by one matrix
 
 class ChoiceGraph:
     """
-    The part of a graph that chooses, for all branches at once.
+    The part of a policy's graph that makes the discrete choices, for all branches at once.
 
-    Its tensors are [N, branches, choices of the largest branch]; places beyond the choices of a
-    smaller branch are not allowed. The metadata `branches` of the model has the choices of each
+    Tensors are [N, branches, choices of the largest branch]; elements beyond the choices of a
+    smaller branch count as masked. The metadata `branches` of the model has the choices of each
     branch, such as "3,2".
     """
 
@@ -55,7 +57,9 @@ class ChoiceGraph:
         self._number = {name: graph.constant(name, value) for name, value in _CONSTANTS.items()}
 
     def choices(self, logits: str, ranks: str) -> str:
-        """Add the choice of each branch, float32, [N, branches], by logits and epsilon `ranks`."""
+        """
+        Add nodes that choose in each branch, float32, [N, branches], from logits and noise `ranks`.
+        """
         graph = self._graph
         allowed = self._allowed()
         scores = self._scores(logits, allowed)
@@ -125,7 +129,7 @@ def require_choices(
     branches: Sequence[int], chosen: Floats, logits: Floats, masks: Floats, epsilon: Floats
 ) -> None:
     """
-    Raise ExportWrong if the model makes a masked choice, or not the one at the quantile of epsilon.
+    Raise ExportWrong if a model makes a masked choice, or another than epsilon's quantile gives.
 
     Args:
         branches: The number of choices of each branch.

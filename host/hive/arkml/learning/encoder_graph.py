@@ -1,4 +1,4 @@
-"""Encoders of entities, grids and images as nodes of ONNX, with an input for each part of a row."""
+"""Encoders of entities, grids and images as ONNX nodes, with an input for each part of a row."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ def seen_row(
     graph: PolicyGraph, views: Views, encoders: Sequence[object], features: int
 ) -> tuple[str, Shapes]:
     """
-    Add what networks take of a row: its normalized features, or what encoders see of its parts.
+    Add the input of networks to a graph: normalized features, or the encoders' outputs.
 
     Args:
         graph: The graph.
         views: The parts of a row.
-        encoders: Their encoders.
+        encoders: The encoders of these parts.
         features: The number of features of a row.
 
     Returns:
-        The name of what they take, and the shapes of inputs by name: `observations`, or the fields
+        The name of the networks' input, and the shapes of the graph's inputs by name:
+            `observations`, or the fields
         of the parts, which the metadata names, too, and with several frames `frames_in`; then
         there is an output `frames_out` of the same width.
 
@@ -66,11 +67,11 @@ def seen_row(
 
 def add_encoders(graph: PolicyGraph, views: Views, encoders: Sequence[object]) -> str:
     """
-    Add what `encoders.encoded` computes, by the weights of `encoder_tensors`.
+    Add nodes that compute `encoders.encoded`, with the weights of `encoder_tensors`.
 
-    Its inputs are the fields of the parts under their names, float32, [N, *shape], and `frames_in`,
-    if there is a past: the images of the rows before, of which `frames_out` has all but the oldest,
-    and those of the row. Returns the name of the output: float32, [N, encoded_width].
+    The graph's inputs are the fields of the parts by name, float32, [N, *shape], and, with several
+    frames, `frames_in`: images of earlier rows. The output `frames_out` drops the oldest and adds
+    the present ones. Returns the name of the output: float32, [N, encoded_width].
     """
     plain, images = {}, _images(graph, views)
     for field in views.plain:
@@ -106,7 +107,9 @@ def _images(graph: PolicyGraph, views: Views) -> dict[str, str]:
 
 
 def encoder_tensors(views: Views, encoders: Sequence[object], scaling: Scaling) -> Tensors:
-    """Return the weights that `add_encoders` reads, with the scaling of each field."""
+    """
+    Return the weights that the nodes of `add_encoders` read, including the scaling of each field.
+    """
     tensors: Tensors = {}
     for field in fields_of(numbers_of(views.parts)):
         per = field.size if field in views.plain else field.shape[-1]
@@ -143,7 +146,7 @@ def _convolution_tensors(name: str, layer: Layer, window: int) -> Tensors:
 
 
 def split_rows(views: Views, observations: Floats, past: Floats | None) -> dict[str, Floats]:
-    """Return the inputs of a policy by name. Arguments as of `encoders.columns_of`."""
+    """Return the inputs of a policy by name; the arguments are those of `encoders.columns_of`."""
     if not views.parts:
         return {"observations": observations}
     fields = {
@@ -154,7 +157,9 @@ def split_rows(views: Views, observations: Floats, past: Floats | None) -> dict[
 
 
 def sample_past(views: Views, count: int) -> Floats | None:
-    """Return images of rows before others, of all values, None where a row is seen alone."""
+    """
+    Return random images of earlier rows for a test, None if policies see only the present row.
+    """
     if not views.past:
         return None
     drawn = np.random.default_rng(4).integers(0, int(WHITE) + 1, (count, views.past))
@@ -163,10 +168,10 @@ def sample_past(views: Views, count: int) -> Floats | None:
 
 def sample_rows(views: Views, numbers: Floats) -> Floats:
     """
-    Return observations, float32, [n, F], whose values fit the kinds of their parts.
+    Return test observations, float32, [n, F], whose values fit the kinds of their parts.
 
     Counts of entities go from none to all, and categories are in their bounds; images are drawn.
-    numbers: float32, [n, numbers], to be taken otherwise.
+    numbers: float32, [n, numbers], the values of all other features.
     """
     width = sum(part.width for part in images_of(views.parts))
     drawn = np.random.default_rng(3).integers(0, int(WHITE) + 1, (len(numbers), width))

@@ -1,4 +1,4 @@
-"""Policies as ONNX: a graph that is built once, its weights, and the comparison of its answers."""
+"""Policies as ONNX: a graph that is built once, its weights, and a check of its answers."""
 
 from __future__ import annotations
 
@@ -35,24 +35,26 @@ Shapes = Mapping[str, int | tuple[int, ...]]
 
 
 class ExportWrong(HiveError):
-    """The answers of an exported model differ from the learner's."""
+    """Raised when the answers of an exported model differ from those of the learner's networks."""
 
 
 class PolicyWeights(Protocol):
-    """The weights of a policy with its scaling, copies that never change."""
+    """A copy of the weights and the scaling of a policy, which never changes."""
 
     def tensors(self) -> Tensors:
-        """Return the weights that the graph reads, float32, by name."""
+        """Return the weights that the graph reads, float32, by the names of the graph's tensors."""
 
     def build(self, graph: PolicyGraph) -> tuple[Shapes, Mapping[str, int]]:
-        """Add the nodes, and return the shapes of inputs and the widths of outputs by name."""
+        """
+        Add the policy's nodes to a graph; return input shapes and output widths, each by name.
+        """
 
     def check(self, model: bytes) -> None:
         """Compare the answers of a model with the networks'. Raises ExportWrong."""
 
 
 class PolicyTemplate:
-    """The ONNX file of the policies of a run, which differ in their weights alone."""
+    """The ONNX file of a run's policies without weights, in which alone the policies differ."""
 
     def __init__(self, weights: PolicyWeights) -> None:
         """Build the graph of a policy, whose shapes all others share."""
@@ -60,7 +62,7 @@ class PolicyTemplate:
         self._model = graph.model(*weights.build(graph))
 
     def filled(self, tensors: Tensors) -> bytes:
-        """Return the file of a policy of these weights, unchecked."""
+        """Return the ONNX file of a policy with these weights, unchecked."""
         for one in self._model.graph.initializer:
             name = one.name.removeprefix(INNER)
             if name in tensors:
@@ -70,7 +72,7 @@ class PolicyTemplate:
 
 
 def to_onnx(weights: PolicyWeights) -> bytes:
-    """Return the file of one policy, unchecked."""
+    """Return the ONNX file of one policy, unchecked."""
     return PolicyTemplate(weights).filled(weights.tensors())
 
 
@@ -78,9 +80,10 @@ class PolicyGraph:
     """
     An ONNX graph under construction; its methods return names of tensors.
 
-    Those of inputs and outputs are whole; all others begin with INNER, as no name of a part does.
+    Inputs and outputs keep their plain names; names of all other tensors begin with INNER, as no
+    name of a part does.
 
-    `weights` are the weights that it takes as nodes read them, under their names.
+    `weights` are the weights by name; each is added to the graph when a node first reads it.
     """
 
     def __init__(self, weights: Tensors) -> None:
@@ -90,7 +93,7 @@ class PolicyGraph:
         self._metadata: dict[str, str] = {}
 
     def weight(self, name: str) -> str:
-        """Add a weight."""
+        """Add a weight to the graph, given its name."""
         return self._add(name, np.asarray(self._weights[name], np.float32))
 
     def constant(self, name: str, values: Any) -> str:
@@ -102,7 +105,7 @@ class PolicyGraph:
         return self._add(name, np.asarray(values, np.int64))
 
     def note(self, key: str, value: str) -> None:
-        """Add a line to the metadata of the model."""
+        """Add an entry to the metadata of the model."""
         self._metadata[key] = value
 
     def node(self, kind: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
@@ -124,33 +127,33 @@ class PolicyGraph:
         return name
 
     def normalized(self, observations: str) -> str:
-        """Add the normalization of features, by the weights of `tensors_of`."""
+        """Add nodes that normalize features, with the weights of `tensors_of`."""
         mean, inverse = self.weight("feature_mean"), self.weight("feature_inverse")
         bounds = [self.constant("feature_low", -CLIP), self.constant("feature_high", CLIP)]
         shifted = self.node("Sub", [observations, mean])
         return self.node("Clip", [self.node("Mul", [shifted, inverse]), *bounds])
 
     def values(self, source: str) -> None:
-        """Add the output `values`, in the guest's units of reward."""
+        """Add nodes for the output `values`, converted to the guest's units of reward."""
         self.node("Mul", [source, self.weight("reward_scale")], "values")
 
     def linear(self, source: str, name: str) -> str:
-        """Add one linear layer."""
+        """Add one linear layer, given the name of its input and of the layer."""
         return self.node(
             "Gemm", [source, self.weight(f"{name}_weight"), self.weight(f"{name}_bias")]
         )
 
     def remembered(self, source: str, before: str, name: str) -> str:
         """
-        Add a recurrent unit, by the weights `encoder`, `gates`, `taken`, `cosine` and `sine`.
+        Add a recurrent unit, with the weights `encoder`, `gates`, `taken`, `cosine` and `sine`.
 
         Args:
             source: The name of the features: float32, [n, F].
-            before: The name of what was remembered before: float32, [n, memory].
-            name: The name of what is remembered then: float32, [n, memory].
+            before: The name of the previous recurrent state: float32, [n, memory].
+            name: The name of the next recurrent state: float32, [n, memory].
 
         Returns:
-            The same name.
+            The name of the next recurrent state.
 
         """
         seen = self.node("Relu", [self.linear(source, "encoder")])
@@ -180,7 +183,8 @@ class PolicyGraph:
         Args:
             source: The name of the input: float32, [n, width].
             name: The name of the network in `tensors_of`.
-            beside: The name of what the second layer takes beside the outputs of the first.
+            beside: The name of a tensor that the second layer takes beside the outputs of the
+                first, or "".
             last: Whether a ReLU also follows the last layer.
 
         Returns:
@@ -198,7 +202,9 @@ class PolicyGraph:
         return self.node("Relu", [source]) if last and number else source
 
     def columns(self, source: str, widths: Sequence[int]) -> tuple[str, ...]:
-        """Split the columns of a matrix into parts of these widths; a width of 0 gives ""."""
+        """
+        Split the columns of a matrix into parts of these widths; return names, "" for width 0.
+        """
         wide = [width for width in widths if width]
         if len(wide) == 1:
             return tuple(source if width else "" for width in widths)
@@ -252,15 +258,15 @@ def tensors_of(scaling: Scaling, networks: Mapping[str, Sequence[Layer]]) -> Ten
 
 
 def layer_tensors(name: str, layer: Layer) -> Tensors:
-    """Return the weights of a layer, for `PolicyGraph.linear`."""
+    """Return the weights of a layer under the names that `PolicyGraph.linear` reads."""
     return {f"{name}_weight": layer.weight, f"{name}_bias": layer.bias}
 
 
 def samples(scaling: Scaling, actions: int) -> tuple[Floats, Floats]:
     """
-    Return average, typical and extreme observations, and epsilon, to compare answers.
+    Return average, typical and extreme observations, and noise (epsilon), to test a policy.
 
-    float32, [n, F] and [n, actions]. The epsilon of the second row is zero.
+    Both are float32, [n, F] and [n, actions]. The noise of the second row is zero.
     """
     random = np.random.default_rng(0)
     shape = (_ROWS, len(scaling.mean))
@@ -274,7 +280,7 @@ def samples(scaling: Scaling, actions: int) -> tuple[Floats, Floats]:
 
 def run(model: bytes, inputs: Mapping[str, Floats], outputs: Sequence[str]) -> list[Floats]:
     """
-    Return the outputs of a model.
+    Run an ONNX model, and return its outputs.
 
     Args:
         model: An ONNX model.
@@ -302,9 +308,10 @@ def require_close(
         name: The name of the output, for the message.
         actual: The answers of the model: float32, [n, width].
         expected: The answers of the learner's networks: float32, [n, width].
-        largest: The largest absolute number in both, or in the input of a bounded function.
-        exact: The answers of the learner's networks in float64, where more than the size of numbers
-            decides on their rounding errors; a model may be a few times as far off as float32.
+        largest: The largest absolute number in both arrays, or in the input of a bounded function.
+        exact: The answers of the learner's networks in float64, needed where rounding errors depend
+            on more than the size of numbers; the model's error may be a few times that of the
+            networks in float32.
 
     """
     error = float(np.abs(actual - expected).max(initial=0.0))

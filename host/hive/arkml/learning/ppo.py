@@ -1,4 +1,4 @@
-"""PPO: its policy as ONNX, its rollouts and its state; JAX compiles its updates."""
+"""PPO: its policy as ONNX, its rollouts and its state; other modules have its compiled updates."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class Heads(NamedTuple):
     The outputs of the networks for a batch.
 
     mean: float32, [n, C]. logits: float32, [n, choices of all branches], without masks. values:
-    float32, [n, 1], in the guest's units of reward. memories: float32, [n, memory], what is
-    remembered then.
+    float32, [n, 1], in the guest's units of reward. memories: float32, [n, memory], the next
+    recurrent states.
     """
 
     mean: Floats
@@ -107,15 +107,15 @@ class PpoWeights:
     """
     The weights of a policy of PPO and its normalization, copies that never change.
 
-    Both networks take the normalized features, or what encoders see of them, with a ReLU between
-    layers and none after the last.
+    Both networks take the normalized features, or the outputs of encoders; a ReLU follows each
+    layer but the last.
 
     Attributes:
         scaling: The scaling of features and rewards.
         actor: The layers whose outputs are the means of the continuous actions, and then the logits
             of all branches, one after another.
         critic: The layers whose one output is the value, in scaled rewards.
-        memory: What both remember, which their second layers take, None without.
+        memory: The recurrent unit, whose state the second layers of both networks take, or None.
         log_std: The logarithms of the deviations of the continuous actions: float32, [C].
         branches: The number of choices of each branch.
         views: The parts of a row.
@@ -134,7 +134,7 @@ class PpoWeights:
 
     @property
     def memory_size(self) -> int:
-        """Number of all numbers that an agent remembers."""
+        """Number of values in the recurrent state of an agent."""
         return len(self.memory.taken.bias) if self.memory else 0
 
     @property
@@ -144,11 +144,11 @@ class PpoWeights:
 
     def heads(self, observations: Floats, memories: Floats, past: Floats | None = None) -> Heads:
         """
-        Return the outputs of the networks in numpy.
+        Compute the outputs of the networks in numpy.
 
         Args:
             observations: float32, [n, F].
-            memories: What was remembered before these rows: float32, [n, memory].
+            memories: The recurrent states before these rows: float32, [n, memory].
             past: The images before, as of `encoders.columns_of`: float32, [n, past].
 
         """
@@ -159,7 +159,7 @@ class PpoWeights:
         return Heads(mean, logits, values * np.float32(self.scaling.reward), after)
 
     def tensors(self) -> Tensors:
-        """Return the weights that the graph reads."""
+        """Return the weights that the graph reads, by the names of the graph's tensors."""
         tensors = tensors_of(self.scaling, {"actor": self.actor, "critic": self.critic})
         if self.memory is not None:
             for name in ("encoder", "gates", "taken"):
@@ -286,7 +286,7 @@ class PpoWeights:
 
 
 class Actor(NamedTuple):
-    """A policy that acts: weights, in numpy, and the scaling of the features that they take."""
+    """A policy version that acted: its weights, in numpy, and the scaling of its features."""
 
     weights: Weights
     scaling: Scaling
@@ -294,10 +294,10 @@ class Actor(NamedTuple):
 
 class Sight(NamedTuple):
     """
-    What networks see of n rows.
+    The inputs of networks for n rows: features, and images shared between rows.
 
-    features: float32, [n, F], normalized. images: uint8, [m, B], each once. frames: int64, [n,
-    frames], the places of those that each row sees.
+    features: float32, [n, F], normalized. images: uint8, [m, B], each stored once. frames: int64,
+    [n, frames], the indices of the images that belong to each row.
     """
 
     features: Floats
@@ -305,7 +305,7 @@ class Sight(NamedTuple):
     frames: Places
 
     def columns(self, part: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the features of some rows, and the images that they see."""
+        """Return the features of some rows, and the images that belong to them."""
         return self.features[part], stacked(np, self.images, self.frames[part])
 
 
@@ -335,7 +335,9 @@ class Ppo(CompiledAlgorithm):
         self._size(self.buffer.settings)
 
     def prepare(self) -> None:
-        """Begin to compile, with the first rows if the number of agents decides on what."""
+        """
+        Begin to compile, unless what to compile depends on the number of agents in the first rows.
+        """
         self._is_preparing = True
         if self.buffer.settings.pace != "auto" or self.buffer.agents:
             super().prepare()
@@ -403,7 +405,9 @@ class Ppo(CompiledAlgorithm):
         )
 
     def published(self, version: int) -> None:
-        """Learn from rows of this version as rows of the policy that was exported last."""
+        """
+        Note that the policy exported last has this version, so that its rows can be learned from.
+        """
         self._actors[version] = self._exported
         self.buffer.published(version)
         self.pace.awaits_version = False
@@ -413,7 +417,7 @@ class Ppo(CompiledAlgorithm):
         self.buffer.name_metrics(names)
 
     def metrics(self) -> Mapping[str, float]:
-        """Return how full the rollout is, and the numbers of rows that were not learned from."""
+        """Return how full the rollout is, and how many rows were not learned from."""
         fill = min(1.0, self.buffer.transitions / self._settings.rollout_rows)
         return {
             "replay/fill": fill,
@@ -423,7 +427,7 @@ class Ppo(CompiledAlgorithm):
         }
 
     def state(self) -> State:
-        """Return a copy of all that decides the next updates, besides the rows."""
+        """Return a copy of everything that determines the next updates, except the rows."""
         state = super().state()
         if not self._settings.memory:
             return state

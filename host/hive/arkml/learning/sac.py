@@ -1,4 +1,6 @@
-"""Soft actor-critic: its policy as ONNX, and its numbers by name; JAX compiles its updates."""
+"""
+Soft actor-critic: its policy as ONNX and its settings; other modules have its compiled updates.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,8 @@ class SacWeights:
     The weights of a policy and its scaling, copies that never change.
 
     The actor ends in 2 * A outputs: means, then logarithms of deviations. The layers of `critics`
-    have the critics along their first axis; they take scaled features and actions. Of a row with
-    parts, the `views`, all take what `encoders` see of it.
+    have the critics along their first axis; they take scaled features and actions. For rows with
+    parts (`views`), all networks take the outputs of `encoders`.
     """
 
     scaling: Scaling
@@ -103,7 +105,9 @@ class SacWeights:
         return Answer(np.tanh(raw), values, action_scale, terms * float(reward))
 
     def tensors(self) -> Tensors:
-        """Return the weights that the graph reads; the last layer of the actor becomes two."""
+        """
+        Return the weights that the graph reads, in which the actor's last layer is split into two.
+        """
         *body, head = self.actor
         critics = {f"critic_{number}": self.critic(number) for number in range(CRITICS)}
         tensors = tensors_of(self.scaling, {"actor": body, **critics})
@@ -119,7 +123,7 @@ class SacWeights:
         """
         Add the nodes of the policy, with its scaling.
 
-        Inputs, float32: `observations`, [N, F], or those of `seen_row`, and `epsilon`, [N, A],
+        Inputs, float32: `observations`, [N, F], or the inputs of `seen_row`, and `epsilon`, [N, A],
         standard normal numbers or zeros. Outputs, float32: `actions`, [N, A], tanh(mean + deviation
         * epsilon), `values`, [N, 1], the lower of the critics' returns for the action without
         epsilon, in the guest's units of reward, and with several frames `frames_out`.
@@ -141,7 +145,7 @@ class SacWeights:
 
     def check(self, model: bytes) -> None:
         """
-        Compare a model with the answers of numpy, at average, typical and extreme observations.
+        Compare a model's answers with numpy's, at average, typical and extreme observations.
 
         Raises ExportWrong.
         """
@@ -164,7 +168,7 @@ class SacWeights:
 
 
 class Sac(ReplayAlgorithm):
-    """Soft actor-critic of one run."""
+    """The soft actor-critic algorithm of one run."""
 
     def __init__(self, settings: Settings, normalizer: Normalizer) -> None:
         """Build the networks. Raises InvalidSettings if there is no such device."""

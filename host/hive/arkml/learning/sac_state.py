@@ -1,4 +1,6 @@
-"""The state of soft actor-critic and the numbers that an update takes, as arrays of any library."""
+"""
+The state of soft actor-critic, and the numbers that an update needs, as arrays of any library.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ CRITICS = 2
 
 class SacState(NamedTuple):
     """
-    Networks, temperature and optimizers after `n_opts` updates; float32 except `n_opts`, int32.
+    Networks, temperature and optimizers after `n_opts` updates; `n_opts` is int32, others float32.
 
     The actor ends in 2 * A outputs: means, then logarithms of deviations. The layers of `critics`
     and `targets` have the critics along their first axis. `log_alpha` is a scalar. `encoders` are
-    those of the parts of a row, whose results actor and critics take, and `target_encoders` those
-    of the targets; none for a row of plain numbers.
+    the encoders of a row's parts, whose outputs actor and critics take, and `target_encoders` those
+    of the targets; both are empty for rows of plain numbers.
     """
 
     actor: Any
@@ -52,7 +54,7 @@ class SacRates(NamedTuple):
         first_rate: The learning rate of the first update.
         last_rate: The learning rate after `steps` updates.
         steps: The number of updates over which the learning rate changes; 0 for a constant one.
-        tau: The share by which targets follow the critics in an update.
+        tau: The fraction by which targets move to the critics in an update.
         alpha: The temperature, NaN for a learned one.
         target_entropy: The entropy that a learned temperature aims at.
 
@@ -98,7 +100,7 @@ def first_state(settings: Settings) -> SacState:
 
 
 def rates_of(settings: Settings, scaling: Scaling) -> SacRates:
-    """Return the numbers of the updates of a run, in numpy."""
+    """Return the arguments for the compiled updates of a run, in numpy."""
     fixed = np.nan if isinstance(settings.alpha, str) else settings.alpha
     numbers = (
         scaling.reward,

@@ -50,7 +50,7 @@ class SacLosses(NamedTuple):
 
 class SacFigures(NamedTuple):
     """
-    Figures of some updates besides their losses: float32 scalars.
+    Metrics of some updates besides their losses: float32 scalars.
 
     Mean, lowest and highest of the returns that the critics expected of the last batch, in units of
     scaled rewards; the mean distance to their targets; and the root mean squared norms of all
@@ -66,14 +66,14 @@ class SacFigures(NamedTuple):
 
 
 class SacReturns(NamedTuple):
-    """Returns of a batch: expected by critics, [critics, B], and their targets, [B]: float32."""
+    """The returns of a batch that critics expect, [critics, B], and their targets, [B]: float32."""
 
     expected: Any
     wanted: Any
 
 
 class Noise(NamedTuple):
-    """Standard normal numbers for the actions at the rows and after them: float32, [B, A]."""
+    """Standard normal numbers for the actions at rows and at next rows: float32, [B, A]."""
 
     here: Any
     following: Any
@@ -90,7 +90,7 @@ def make_updates(
     shifts: int = 0,
 ) -> Updated:
     """
-    Make the updates on the first `count` batches of a block.
+    Make an update on each of the first `count` batches of a block.
 
     Args:
         state: The networks, optimizers and the number of updates so far.
@@ -128,9 +128,9 @@ def update(
     """
     Make one update, in the order of stable-baselines3: temperature, critics, actor, targets.
 
-    All steps use the temperature from before the update. The loss of the critics moves the encoders
-    of the parts of rows, and that of the actor does not, as in SAC+AE (arXiv:1910.01741) and DrQ;
-    the actor takes what they saw before the update.
+    All steps use the temperature from before the update. The critics' loss trains the encoders of
+    rows' parts, and the actor's loss does not, as in SAC+AE (arXiv:1910.01741) and DrQ; the actor
+    takes the encoders' outputs from before the update.
 
     Args:
         state: The state before.
@@ -207,7 +207,9 @@ def update(
 
 
 def figures_of(before: SacState, after: SacState, seen: SacReturns) -> SacFigures:
-    """Return the figures of the updates between two states; `seen` are returns of the last."""
+    """
+    Return metrics of the updates between two states; `seen` has the returns of the last update.
+    """
     return SacFigures(
         seen.expected.mean(),
         seen.expected.min(),
@@ -256,14 +258,14 @@ def critic_loss_of(critics: Any, features: Any, actions: Any, wanted: Any) -> tu
 def actor_loss_of(
     actor: Any, critics: Any, features: Any, noise: Any, alpha: Any
 ) -> tuple[Any, Any]:
-    """Return the mean of the entropy's cost less the return, and the log-probabilities, [B]."""
+    """Return the actor's loss (entropy cost less return, a mean), and log-probabilities, [B]."""
     actions, log_prob = sample(actor, features, noise)
     lowest = returns(critics, features, actions).min(0)
     return (alpha * log_prob - lowest).mean(), log_prob
 
 
 def sample(actor: Any, features: Any, noise: Any) -> tuple[Any, Any]:
-    """Return actions, [B, A], within (-1, 1), and their log-probabilities, [B]."""
+    """Sample actions, [B, A], within (-1, 1), and return them with their log-probabilities, [B]."""
     mean, log_std = jnp.split(forward(actor, features), 2, -1)
     log_std = jnp.clip(log_std, *LOG_STD)
     actions = jnp.tanh(mean + jnp.exp(log_std) * noise)
