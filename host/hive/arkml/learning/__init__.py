@@ -1,1 +1,1 @@
-"""The process that learns one run."""
+"""The learner: the process that trains the policy of one run."""

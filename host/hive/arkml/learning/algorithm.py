@@ -19,7 +19,7 @@ from arkml.learning.trajectories import FinishedEpisodes
 
 
 class Diverged(HiveError):
-    """Losses or weights are not finite any more."""
+    """Raised when losses or weights are no longer finite."""
 
 
 class Layer(NamedTuple):
@@ -63,7 +63,7 @@ class Added(NamedTuple):
 
 class HeldRows(NamedTuple):
     """
-    Rows held and their checksum, for an audit; `sessions` has both by session.
+    The number of rows that a learner holds and their checksum, for an audit, in all and by session.
 
     The checksum is 0 unless rows are hashed (`hive.protocol.audit`).
     """
@@ -74,7 +74,7 @@ class HeldRows(NamedTuple):
 
     @classmethod
     def of(cls, hashes: npt.NDArray[np.uint64], owners: npt.NDArray[np.uint32]) -> HeldRows:
-        """Return the audit of rows with these hashes, which are of these sessions: [n] both."""
+        """Return the audit of rows, given the hash and the session of each: [n] both."""
         sessions = {
             int(owner): (int((owners == owner).sum()), checksum(hashes[owners == owner]))
             for owner in np.unique(owners)
@@ -83,11 +83,11 @@ class HeldRows(NamedTuple):
 
 
 class RowStore(Protocol):
-    """Holds the rows that an algorithm learns from."""
+    """A store of the rows that an algorithm learns from."""
 
     @property
     def rows(self) -> int:
-        """Rows added, including rows that are no longer held."""
+        """Number of rows added, including rows that are no longer held."""
 
     def add(self, session: int, kind: int, columns: RowColumns) -> Added:
         """
@@ -107,14 +107,14 @@ class RowStore(Protocol):
         """
 
     def cut(self, session: int) -> None:
-        """End all chains of a session that has lost rows."""
+        """End all chains of consecutive rows in a session that has lost rows."""
 
     def audit(self) -> HeldRows:
         """Return counts and checksums of the rows held."""
 
 
 class UpdatePace(Protocol):
-    """Keeps the updates and the rows of a run in proportion."""
+    """Keeps the number of updates in proportion to the number of rows of a run."""
 
     update_seconds: float
     """Seconds of one update, a moving average; 0 before the first."""
@@ -124,13 +124,13 @@ class UpdatePace(Protocol):
         """True while hosts must not send rows, however many rows are admitted."""
 
     def begin(self, rows: int, updates: int) -> None:
-        """Start from the rows and updates that a learner finds."""
+        """Start from the numbers of rows and updates that a new learner process finds."""
 
     def admitted(self, updates: int) -> int:
         """Return the number of rows that hosts may have sent in all after `updates` updates."""
 
     def due(self, rows: int, updates: int) -> int:
-        """Return the updates that may be made now, after `rows` rows and `updates` updates."""
+        """Return how many updates may be made now, given the numbers of rows and updates so far."""
 
     def turn(self, due: int) -> int:
         """Return the number of due updates to make before messages are read again."""
@@ -152,15 +152,15 @@ class Algorithm(Protocol):
 
     @property
     def buffer(self) -> RowStore:
-        """The rows, which the learner adds as it reads them."""
+        """The store of rows, which the learner fills as it reads them."""
 
     @property
     def pace(self) -> UpdatePace:
-        """The pace of its updates."""
+        """The pace of the algorithm's updates."""
 
     @property
     def is_ready(self) -> bool:
-        """True if there are rows enough for an update."""
+        """True if there are enough rows for an update."""
 
     @property
     def n_opts(self) -> int:
@@ -168,10 +168,10 @@ class Algorithm(Protocol):
 
     @property
     def device(self) -> str:
-        """The device that it computes on: "cpu", or a name of its library."""
+        """The device on which the algorithm computes: "cpu", or a name of its library."""
 
     def prepare(self) -> None:
-        """Begin slow preparations for the first update, such as compiling, without waiting."""
+        """Begin slow preparations for the first update, such as compilation, without waiting."""
 
     def train(self, updates: int) -> dict[str, float]:
         """
@@ -188,16 +188,16 @@ class Algorithm(Protocol):
         """
 
     def published(self, version: int) -> None:
-        """Take note that the policy returned last acts as version `version` from now on."""
+        """Note that the policy returned last acts as version `version` from now on."""
 
     def name_metrics(self, names: Sequence[str]) -> None:
-        """Take the names of the guest's metrics, in the order of their numbers in rows."""
+        """Set the names of the guest's metrics, in the order of their numbers in rows."""
 
     def metrics(self) -> Mapping[str, float]:
         """Return values to record now, by tag, in addition to the losses of `train`."""
 
     def state(self) -> State:
-        """Return a copy of the state that `restore` needs; rows are in the log."""
+        """Return a copy of the state that `restore` needs; rows are not in it, but in the log."""
 
     def restore(self, state: State) -> None:
         """Continue from a state. Raises CheckpointDamaged if it does not fit the run."""

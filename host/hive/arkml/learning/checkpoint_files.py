@@ -1,4 +1,4 @@
-"""The checkpoints of a run: a learner's state, in files that are whole or absent."""
+"""The checkpoints of a run: files with a learner's state, each either complete or absent."""
 
 from __future__ import annotations
 
@@ -57,20 +57,22 @@ _ZIP, _FORMER_SUFFIX, _FORMER_NAME = b"PK\x03\x04", ".zip", b"state.pt"
 
 
 class CheckpointDamaged(HiveError):
-    """A checkpoint cannot be read, or its content does not match its checksum or the run."""
+    """Raised when a checkpoint cannot be read, or does not match its checksum or the run."""
 
 
 class CheckpointOutdated(CheckpointDamaged):
-    """A checkpoint was written by an earlier version of arkml, and this one cannot read it."""
+    """
+    Raised when a checkpoint was written by an earlier version of arkml that this one cannot read.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """
-    The state of a learner.
+    The state of a learner, as a checkpoint file holds it.
 
     Attributes:
-        run: The id of the run that it was written in.
+        run: The id of the run in which the checkpoint was written.
         shaping: The settings that decide the shapes of the tensors, see `shaping_settings`.
         n_opts: The number of updates so far.
         rows: The number of rows of that run that had been read.
@@ -89,7 +91,9 @@ class Checkpoint:
     facts: Mapping[str, Any]
 
     def check_fits(self, settings: Settings) -> None:
-        """Raise InvalidSettings if a run with these settings cannot continue from it."""
+        """
+        Raise InvalidSettings if a run with these settings cannot continue from the checkpoint.
+        """
         of_run = shaping_settings(settings)
         for name in {**of_run, **self.shaping}:
             if self.shaping.get(name) != of_run.get(name):
@@ -103,9 +107,9 @@ class Checkpoints:
     """
     The checkpoints in `directory`.
 
-    Each is a safetensors file, for example `000000001000.safetensors` after 1,000 updates. Its
-    metadata has everything but the tensors as JSON, and a checksum of all. The file `best` names
-    one of them.
+    Each is a safetensors file, for example `000000001000.safetensors` after 1,000 updates. The
+    metadata of a file has everything but the tensors as JSON, and a checksum of all. The file
+    `best` names the best checkpoint.
     """
 
     def __init__(self, directory: Path, *, kept: int = KEPT) -> None:
@@ -159,7 +163,7 @@ class Checkpoints:
         return None
 
     def numbers(self) -> list[int]:
-        """Return the numbers of updates of all checkpoints, in ascending order."""
+        """Return the number of updates of each checkpoint, in ascending order."""
         return sorted(int(p.stem) for p in self._directory.glob(f"*{SUFFIX}") if p.stem.isdecimal())
 
     @property
@@ -201,16 +205,16 @@ def read_checkpoint(
     path: Path, settings: Settings | None = None, *, follow: bool = True
 ) -> Checkpoint:
     """
-    Return the checkpoint in a file, which may come from anywhere.
+    Return the checkpoint in a file, which is not trusted.
 
-    Its header is checked before its tensors are read: they have the size that it says, and there is
-    memory for them.
+    The header of the file is checked before tensors are read: tensors must have the declared sizes,
+    and fit into memory.
 
     Args:
         path: The file.
-        settings: Settings of a run that is to continue from it. One of other shapes is refused, and
-            for a learner of arkml one with more bytes than its tensors can have.
-        follow: Whether the file may be a symbolic link, as one that someone has named.
+        settings: Settings of a run that is to continue from the checkpoint, which is refused if it
+            has other shapes or, for a learner of arkml, more bytes than its tensors can have.
+        follow: Whether the file may be a symbolic link, for example a file that a user named.
 
     Raises:
         CheckpointDamaged: The file is not a checkpoint.

@@ -1,4 +1,4 @@
-"""The cache on disk of programs that JAX has compiled, shared by the learners of one user."""
+"""The cache on disk of programs compiled by JAX, shared by all learners of one user."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 
 def open_cache(jax: Any, threads: str = "") -> Path | None:
     """
-    Have JAX keep its programs for so many threads, and return the directory of the entries.
+    Make JAX store its compiled programs for this number of threads, and return their directory.
 
-    All programs are kept, also programs that compile fast (decision 16). In a directory that cannot
-    be written, such as a read-only home, existing entries are used. Without a directory that only
-    this user can write to, nothing is kept: the reason is logged as a warning, and None is
+    All programs are stored, also programs that compile fast (decision 16). In a directory that
+    cannot be written, such as a read-only home, existing entries are used. Without a directory that
+    only this user can write to, nothing is stored: the reason is logged as a warning, and None is
     returned.
     """
     try:
@@ -51,7 +51,7 @@ def open_cache(jax: Any, threads: str = "") -> Path | None:
 
 def cache_directory(threads: str = "") -> Path:
     """
-    Return the directory of the entries for these versions, this processor and so many threads.
+    Return the directory of entries for these versions, this processor and number of threads.
 
     Programs are divided among threads when they are compiled. Machine code from another processor
     may crash, and JAX's own key does not have its features. Another version of Python may not be
@@ -65,10 +65,10 @@ def cache_directory(threads: str = "") -> Path:
 
 def clean(directory: Path) -> None:
     """
-    Remove incomplete entries, and the oldest ones beyond the bound.
+    Remove incomplete entries of the cache, and the oldest ones beyond its limit.
 
-    JAX writes entries in place and never again, so a process that is killed leaves a part of an
-    entry, which every learner would read in vain. An entry that was found complete is made
+    JAX writes an entry in place and only once, so a process that is killed leaves a part of an
+    entry, which every learner would try to read. An entry that was found complete is made
     read-only, and not read again here. A file that cannot be removed stays. Raises OSError if the
     directory cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The bases of algorithms whose updates JAX compiles: their state, policy, rows and turns."""
+"""Base classes of algorithms whose updates JAX compiles: their state, policy and rows."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from arkml.learning.tensors import flatten, restored
 
 class CompiledAlgorithm(ABC):
     """
-    An algorithm of one run, whose state is a tree of arrays. A policy is ready without JAX.
+    Base class of an algorithm whose state is a tree of arrays, and whose updates JAX compiles.
 
-    A subclass has its rows, its pace and `train`, which calls functions of `compiled` with the
-    state and sets it by `advance`. `n_opts` counts updates, including those before a restart.
-    `at_work` is called while a long call of `train` goes on, so that it is not taken to hang.
+    A policy can be exported without JAX. A subclass has its rows, its pace and `train`, which calls
+    functions of `compiled` with the state and sets the state by `advance`. `n_opts` counts updates,
+    including updates before a restart. `at_work` is called during a long call of `train`, so that
+    the learner does not seem to hang.
     """
 
     def __init__(self, settings: Settings, normalizer: Normalizer, first: Any) -> None:
@@ -45,13 +46,13 @@ class CompiledAlgorithm(ABC):
         self, load: Callable[[], Callable[..., Any]], *examples: Any, wide: bool = False
     ) -> Any:
         """
-        Return a function that `prepare` begins to compile, or else its first call.
+        Return a function whose compilation begins in `prepare`, or at its first call.
 
         Args:
             load: Imports JAX, and returns the function.
-            examples: Arguments of the shapes that it takes.
-            wide: Whether it computes on all threads that the process has for it (`widen`). Arrays
-                of functions that are not wide cannot be used any more then.
+            examples: Arguments with the shapes that the function takes.
+            wide: Whether the function computes on all threads of the process (`widen`). Arrays of
+                functions that are not wide then become unusable.
 
         """
         made = CompiledAhead(load, examples, self.device, wide=wide, at_work=lambda: self.at_work())
@@ -64,7 +65,9 @@ class CompiledAlgorithm(ABC):
             function.begin()
 
     def advance(self, outcome: Any, updates: int) -> None:
-        """Take the state after `updates` updates. Raises Diverged, and then keeps its own."""
+        """
+        Take over the state after `updates` updates. Raises Diverged, and then keeps the old state.
+        """
         if not outcome.is_finite:
             raise Diverged(
                 f"losses or weights are not finite after update {self.n_opts}; these updates are"
@@ -75,7 +78,9 @@ class CompiledAlgorithm(ABC):
 
     @abstractmethod
     def weights(self) -> PolicyWeights:
-        """Return a copy of the weights of the present policy, with its scaling."""
+        """
+        Return a copy of the present policy's weights, with its scaling of features and rewards.
+        """
 
     def policy(self) -> PolicyModel:
         """Return the present policy as ONNX. Raises Diverged and ExportWrong."""
@@ -90,7 +95,7 @@ class CompiledAlgorithm(ABC):
         return PolicyModel(model, self.n_opts)
 
     def state(self) -> State:
-        """Return a copy of all that decides the next updates, besides the rows."""
+        """Return a copy of everything that determines the next updates, except the rows."""
         return State(
             flatten(self._saved()),
             {"n_opts": self.n_opts, "random": self._random.bit_generator.state} | self._facts(),
@@ -197,11 +202,11 @@ class ReplayAlgorithm(CompiledAlgorithm):
         }
 
     def published(self, version: int) -> None:
-        """Do nothing: rows of any version are learned from."""
+        """Do nothing, since rows of any policy version are learned from."""
         del version
 
     def name_metrics(self, names: Sequence[str]) -> None:
-        """Do nothing: metrics are not learned from."""
+        """Do nothing, since metrics are not learned from."""
         del names
 
     def _gather(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""The files of TensorBoard events of one run, thinned by age."""
+"""The TensorBoard event files of one run; older files are thinned to fewer events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEADER, _SUM_BYTES = struct.Struct("<QI"), 4
 
 class EventFiles:
     """
-    The files in `directory`, named by the second in which they begin.
+    The event files in `directory`, named by the second in which they begin.
 
     A file that has ended is kept unchanged for an hour, and then thinned to intervals of a minute.
     After a day the files of each day become one file under the name of the first, thinned to
@@ -32,7 +32,7 @@ class EventFiles:
         self._intervals: dict[Path, int] = {}
 
     def times(self) -> list[int]:
-        """Return the seconds since the Unix epoch in which the files begin."""
+        """Return the time at which each file begins, in seconds since the Unix epoch."""
         return [_start(path) for path in self._listed()]
 
     def begin(self, path: Path) -> None:
@@ -69,7 +69,7 @@ class EventFiles:
 
 
 def record_of(event: Event) -> bytes:
-    """Return a TFRecord of an event: its length and its bytes, each with a checksum."""
+    """Return an event as a TFRecord: its length and its bytes, each with a checksum."""
     data: bytes = event.SerializeToString()
     length = struct.pack("<Q", len(data))
     sums = (struct.pack("<I", masked_crc32c(part)) for part in (length, data))
@@ -78,7 +78,7 @@ def record_of(event: Event) -> bytes:
 
 def read_events(path: Path) -> Iterator[Event]:
     """
-    Yield the events of a file up to a torn one.
+    Yield the events of a file up to the first incomplete one.
 
     Checksums of events are not compared: in Python that takes longer than the rest of the work.
     Raises OSError, and protobuf's DecodeError for bytes that are not an event.

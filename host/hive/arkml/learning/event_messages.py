@@ -1,4 +1,4 @@
-"""The messages of TensorBoard's event files, from a tensorboardX that leaves PyTorch alone."""
+"""The protobuf messages of TensorBoard's event files, imported so that PyTorch is not loaded."""
 
 from __future__ import annotations
 

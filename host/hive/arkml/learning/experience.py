@@ -20,7 +20,7 @@ from arkml.learning.run_directory import LogReader
 
 
 class Experience:
-    """Everything that is derived from the log, up to the place where it has been read."""
+    """All data that a learner derives from the log of rows, up to the position that was read."""
 
     def __init__(
         self, settings: Settings, log: LogReader, buffer: RowStore, normalizer: Normalizer
@@ -39,7 +39,9 @@ class Experience:
         self._new_rows = 0
 
     def ingest(self, rows: int) -> int:
-        """Read at least `rows` committed rows, if there are as many, and return their number."""
+        """
+        Read at least `rows` committed rows, if there are that many, and return the number read.
+        """
         before = self.rows
         for record in self.log.read(rows):
             self._take(record)

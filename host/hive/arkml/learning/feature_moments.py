@@ -1,4 +1,6 @@
-"""Statistics of features: of each one or, in entities and grids, of all that mean the same."""
+"""
+Statistics of features: of single ones, or of all features with one meaning in entities and grids.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,13 @@ class FeatureMoments:
     """
     Mean and deviation of each feature of a row.
 
-    A feature of entities has those of all entities that were there, and a channel of a grid those
-    of all cells. Counts and categories are known by their bounds, and not looked at.
+    A feature of entities has the statistics over all entities that existed, and a channel of a grid
+    those over all cells. For counts and categories no statistics are needed, since their bounds are
+    known.
 
     Attributes:
         is_known: Which features have known bounds: bool, [F].
-        largest: The largest value of a feature of these, 1 for others: float64, [F].
+        largest: The largest value of each feature with known bounds, 1 for others: float64, [F].
 
     """
 
@@ -59,26 +62,26 @@ class FeatureMoments:
 
     @property
     def count(self) -> int:
-        """Rows added."""
+        """Number of rows added."""
         return self._rows
 
     @property
     def mean(self) -> Doubles:
-        """The mean of each feature, 0 of those with known bounds: float64, [F]."""
+        """The mean of each feature, 0 where bounds are known: float64, [F]."""
         return self._each(lambda columns: columns.moments.mean)
 
     @property
     def deviation(self) -> Doubles:
-        """The standard deviation of each feature, 0 of those with known bounds: float64, [F]."""
+        """The standard deviation of each feature, 0 where bounds are known: float64, [F]."""
         return self._each(lambda columns: columns.moments.deviation)
 
     @property
     def is_whole(self) -> Marks:
-        """The features of which all values were whole: bool, [F]."""
+        """Which features had only whole numbers so far: bool, [F]."""
         return self._each(lambda columns: columns.is_whole).astype(bool)
 
     def add(self, rows: Floats) -> None:
-        """Add rows: float32, [n, F], finite."""
+        """Add rows to the statistics: float32, [n, F], finite."""
         self._rows += len(rows)
         for columns in self._columns:
             columns.add(rows)

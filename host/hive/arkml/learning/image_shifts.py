@@ -1,4 +1,4 @@
-"""Random shifts of the images in rows, by which updates see more of them than there were."""
+"""Random shifts of the images in rows, a data augmentation for updates."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from arkml.learning.encoders import Views
 
 def shifted(views: Views, shifts: int, images: Any, key: Any) -> Any:
     """
-    Return the images of rows, each row's moved by a number of its own: [n, frames * B].
+    Return the images of rows, each row's shifted by a random distance of its own: [n, frames * B].
 
-    What comes in at an edge is like that edge, as in DrQ (arXiv:2004.13649). Grids and other parts
-    stay: the place of a cell means something.
+    Edges are replicated into the gaps, as in DrQ (arXiv:2004.13649). Grids and other parts are not
+    shifted, because the position of a cell has a meaning.
 
     Args:
         views: The parts of a row.
         shifts: The most pixels, down or up, and right or left.
-        images: Of any type, [n, frames * B].
-        key: The random key of the moves: uint32, [2].
+        images: Images of any dtype, [n, frames * B].
+        key: The random key of the shifts: uint32, [2].
 
     """
     moved = []

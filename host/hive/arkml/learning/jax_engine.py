@@ -1,4 +1,4 @@
-"""JAX as learners use it: its device, its threads, and functions compiled while rows arrive."""
+"""JAX as learners use it: its device, its threads, and ahead-of-time compilation of functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PLUGINS = "jax_plugins"
 
 def limit_threads(count: int) -> None:
     """
-    Have JAX compute on `count` threads. Call it before JAX is imported for the first time.
+    Limit JAX to `count` threads. Call it before JAX is imported for the first time.
 
     XLA takes the size of its pools from PJRT_NPROC when it opens the processor as a device; without
     pools for Eigen a matrix product of one thread stays on the thread that computes.
@@ -42,10 +42,10 @@ def limit_threads(count: int) -> None:
 
 def widen(count: int) -> None:
     """
-    Let programs that are compiled as wide ones compute on `count` threads from then on.
+    Let programs that are compiled as wide compute on `count` threads from now on.
 
-    The first of them opens the processor anew: arrays of JAX that were made before cannot be used
-    any more, so this is for a process in which only one algorithm uses JAX.
+    The first wide program opens the processor again as a device, which makes all earlier arrays of
+    JAX unusable. So this is for a process in which only one algorithm uses JAX.
     """
     global _widest
     _widest = count
@@ -53,7 +53,7 @@ def widen(count: int) -> None:
 
 def find_device(device: str) -> str:
     """
-    Return the device that "auto", "cpu" or "cuda" stands for here: "cpu" or "cuda".
+    Return the device that "auto", "cpu" or "cuda" means on this machine: "cpu" or "cuda".
 
     JAX is asked for its devices; for "auto" only where a plug-in of JAX is installed, since its
     import takes seconds. Raises InvalidSettings if "cuda" is asked for and there is none.
@@ -80,12 +80,12 @@ def nothing() -> None:
 
 class CompiledAhead:
     """
-    A function that a thread compiles for one shape of arguments, on one device.
+    A function that a thread compiles ahead of its first call, for one shape of arguments.
 
     `load` imports and returns the function; `shapes` are examples of its arguments, numpy arrays in
     tuples and lists. The thread starts with `begin` or the first call; calls wait for it, and raise
-    the error of a compilation that fails. One that is `wide` computes on all threads of `widen`.
-    `at_work` is called every second while a call waits for it.
+    the error of a failed compilation. A `wide` function computes on all threads of `widen`.
+    `at_work` is called every second while a call waits.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class CompiledAhead:
         self._has_begun = False
 
     def begin(self) -> None:
-        """Start to compile, unless that was done before."""
+        """Start the compilation, unless it was started before."""
         if not self._has_begun:
             self._has_begun = True
             Thread(target=self._compile, name="arkml-compile", daemon=True).start()

@@ -1,4 +1,4 @@
-"""What networks make of maps, [n, height, width, channels], in JAX."""
+"""Layers of networks on maps, [n, height, width, channels], in JAX."""
 
 from __future__ import annotations
 

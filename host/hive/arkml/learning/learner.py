@@ -84,7 +84,7 @@ class SavedCheckpoint:
 
 class Learner:
     """
-    Reads rows, makes updates and writes files, whenever the loop of a trainer calls it.
+    The learner of one run, which a `Trainer` drives: it reads rows, makes updates and writes files.
 
     `losses` are the losses of the newest updates, by tag. `restored_from` names the checkpoint that
     the learner continued from, None if it began anew.
@@ -133,33 +133,35 @@ class Learner:
 
     @property
     def rows(self) -> int:
-        """Rows of the run that have been read."""
+        """Number of rows of the run that have been read."""
         return self.experience.rows
 
     @property
     def n_opts(self) -> int:
-        """Updates of the policy, including the updates of a checkpoint that it started from."""
+        """
+        Number of updates of the policy, including updates in a checkpoint that it started from.
+        """
         return self.algorithm.n_opts
 
     @property
     def updates(self) -> int:
-        """Updates made in this run."""
+        """Number of updates made in this run."""
         return self.algorithm.n_opts - self._origin
 
     @property
     def planned_settings(self) -> Settings:
-        """The settings that it learns by, which may follow the number of agents."""
+        """The settings that the learner uses, which may depend on the number of agents."""
         buffer = self.algorithm.buffer
         return buffer.settings if isinstance(buffer, RolloutBuffer) else self.settings
 
     @property
     def elapsed(self) -> float:
-        """Seconds that the learners of this run have run, one after another."""
+        """Seconds that all learner processes of this run have run, one after another."""
         return self._seconds + time.monotonic() - self._began
 
     @property
     def due(self) -> int:
-        """Updates that may be made now."""
+        """Number of updates that may be made now."""
         by_log = self.settings.sync and not self.algorithm.is_on_policy
         if not ((self._caught_up or by_log) and self.algorithm.is_ready):
             return 0
@@ -168,12 +170,12 @@ class Learner:
     @property
     def is_exploring(self) -> bool:
         """
-        True while the first policy of SAC is to act, from which the others learn.
+        True while the untrained first policy of SAC should act, so that it explores.
 
-        That is until an episode has ended. Its noise is the largest, and what it reaches may pay at
-        the end only: a mountain car whose policy learns before that what driving costs stands still
-        for ever. A run that begins at a checkpoint has explored, and one that sets
-        `memory_min_size` says itself how far it does.
+        It acts until an episode has ended. Its noise is the largest, and a reward may come only at
+        the end of an episode: in the mountain car task, a policy that learns the cost of driving
+        before it has reached the goal stands still for ever. A run that begins at a checkpoint has
+        explored already, and a run that sets `memory_min_size` decides itself how far it explores.
         """
         settings = self.settings
         return (
@@ -194,8 +196,8 @@ class Learner:
         """
         Number of rows that hosts may have sent since the run began.
 
-        While too few rows have come to learn from, a host may always send more: the rows so far may
-        hold no transition yet, or be damaged in part.
+        Until there are enough rows to learn from, hosts may always send more, because the rows so
+        far may contain no transition yet, or be damaged in part.
         """
         admitted = self.pace.admitted(self.updates)
         if self.algorithm.is_ready:
@@ -220,7 +222,7 @@ class Learner:
         self.pace.begin(counted, self.updates)
 
     def commit(self, place: Place) -> None:
-        """Allow reading all rows before `place`."""
+        """Allow reading all rows in the log before the position `place`."""
         self._first_commit = self._first_commit or place
         self.experience.log.commit(place)
 
@@ -228,8 +230,8 @@ class Learner:
         """
         Read the next committed rows and return their number.
 
-        In lockstep it reads one record of the log, and none while updates are due: so a restarted
-        learner makes the updates of each record when the first learner made them.
+        In lockstep (the setting `sync`) it reads one record of the log, and none while updates are
+        due. So a restarted learner makes each update after the same record as before.
         """
         if self.settings.sync and self.due:
             return 0
@@ -293,7 +295,7 @@ class Learner:
 
 def make_algorithm(settings: Settings, normalizer: Normalizer) -> Algorithm:
     """
-    Return the algorithm of a run, as an installed package brings it; arkml-hive is one of these.
+    Return the algorithm for a run; installed packages, arkml-hive among them, provide algorithms.
 
     Raises InvalidSettings for an unknown name, a package that cannot be imported, and settings that
     the algorithm cannot follow.

@@ -87,12 +87,12 @@ class Trainer(LearningLoop):
         self._finish()
 
     def drain(self) -> int:
-        """Read the next rows of the log, and return their number."""
+        """Read the next rows of the log, and return how many were read."""
         return self._learner.ingest()
 
     @property
     def is_ready(self) -> bool:
-        """True unless the learner is paused; `optimize` makes the updates that rows allow."""
+        """True unless the learner is paused; how many updates are due is left to `optimize`."""
         return not self._paused
 
     def optimize(self) -> int:
@@ -101,7 +101,7 @@ class Trainer(LearningLoop):
 
     @property
     def is_sync_due(self) -> bool:
-        """True if the policy is to be published."""
+        """True if the policy is to be published now."""
         if self._learner.is_exploring:
             return False
         new = self._learner.n_opts - self._published_opts
@@ -118,11 +118,11 @@ class Trainer(LearningLoop):
 
     @property
     def is_record_due(self) -> bool:
-        """True: the reporter decides itself which reports are due."""
+        """Always True, since the reporter itself decides which reports are due."""
         return True
 
     def record(self) -> None:
-        """Save where that is due, answer audits, and report the end of the turn."""
+        """Save a checkpoint if that is due, answer audits, and report the end of the turn."""
         if not self._paused and time.monotonic() - self._saved >= CHECKPOINT_EVERY:
             self._save_if_changed()
         is_read = self._learner.experience.log.is_read

@@ -1,4 +1,4 @@
-"""Maps, [n, height, width, channels], and what networks make of them, in numpy or JAX."""
+"""Layers of networks on maps, [n, height, width, channels], in numpy or JAX."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from arkml.batches import Floats
 
 class Arrays(NamedTuple):
     """
-    A library of arrays.
+    The array library that layers compute with, and operations in which libraries differ.
 
     Attributes:
         xp: numpy or jax.numpy.
-        convolve: Returns maps, [n, height', width', filters], of others, [n, height, width,
-            channels], by a weight, [window * window * channels, filters], a window and a step.
-        by_few: Returns the results of a function, [n, numbers], of maps, of a few rows at a time
-            where that takes less memory and time.
+        convolve: Convolves maps, [n, height, width, channels], with a weight, [window * window *
+            channels, filters], given window and step; returns [n, height', width', filters].
+        by_few: Applies a function, with results [n, numbers], to maps, a few rows at a time where
+            that takes less memory and time.
 
     """
 

@@ -49,8 +49,9 @@ class Scaling:
 
     Attributes:
         mean: Subtracted from features: float32, [F].
-        inverse: The factor of centered features, which are clipped then: float32, [F].
-        reward: Rewards are divided by it, and not shifted.
+        inverse: The factor by which centered features are multiplied, before they are clipped:
+            float32, [F].
+        reward: The number by which rewards are divided; they are not shifted.
         reward_bound: The bound of divided rewards.
 
     """
@@ -62,7 +63,7 @@ class Scaling:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], features: int, reward_bound: float) -> Scaling:
-        """Return a scaling from the result of `as_json`. Raises ValueError if it has no use."""
+        """Return a scaling from the result of `as_json`. Raises ValueError for unusable values."""
         mean, inverse = columns_of(values, ("mean", "inverse"), features)
         reward = float(values["reward"])
         if not (math.isfinite(reward) and reward > 0.0):
@@ -70,13 +71,13 @@ class Scaling:
         return cls(mean.astype(np.float32), inverse.astype(np.float32), reward, reward_bound)
 
     def as_json(self) -> dict[str, Any]:
-        """Return all but the bound of rewards as JSON values."""
+        """Return the scaling as JSON values, without the bound of rewards."""
         mean, inverse = self.mean.tolist(), self.inverse.tolist()
         return {"mean": mean, "inverse": inverse, "reward": self.reward}
 
     @classmethod
     def identity(cls, features: int) -> Scaling:
-        """Return a scaling that changes nothing within the bounds of the clip."""
+        """Return a scaling that only clips features."""
         return cls(np.zeros(features, np.float32), np.ones(features, np.float32))
 
     def features(self, raw: Floats) -> Floats:
@@ -93,15 +94,15 @@ class Scaling:
 
 class Normalizer:
     """
-    Collects statistics of all rows, which come into use in steps.
+    Collects statistics of all rows, from which it makes the scaling in steps.
 
-    The more rows there were, the less the next ones move them, so that a policy can settle; they
-    follow one that gets to where none has been, and to returns that none has had.
+    The more rows there have been, the less new ones change the statistics, so that a policy can
+    settle; but the statistics follow a policy that reaches new states or higher returns.
 
     `current` is the scaling that the policy and the updates use; only `adopt` changes it. It begins
-    as the identity, with bounded rewards; without `active` it stays that, and rewards unbounded.
-    Features whose bounds a kind of part tells, such as categories, are divided by these from the
-    beginning. Values of images are no features here: their encoder knows their bounds.
+    as the identity, with bounded rewards; without `active` it stays the identity, with unbounded
+    rewards. Features whose kind has known bounds, such as categories, are divided by these from the
+    beginning. Values of images are left out, since their encoder knows their bounds.
     """
 
     def __init__(self, features: int, parts: Sequence[Part] = (), *, active: bool) -> None:
@@ -118,8 +119,8 @@ class Normalizer:
         """
         Add rows to the statistics.
 
-        features: float32, [n, F], without those of images. returns: float64, [m], discounted
-        rewards so far.
+        features: float32, [n, F], without images. returns: float64, [m], discounted sums of rewards
+        so far.
         """
         if not self._active:
             return
@@ -127,7 +128,7 @@ class Normalizer:
         self._returns.add(returns[:, None])
 
     def adopt(self) -> None:
-        """Set `current` by the statistics so far. Call it when a policy is published."""
+        """Compute `current` from the statistics so far. Call it when a policy is published."""
         if not self._active or self._features.count < 2:
             return
         seen = self._features

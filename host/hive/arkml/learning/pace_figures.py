@@ -1,4 +1,4 @@
-"""Figures of a learner's pace: updates a second, and the samples that each row gave lately."""
+"""Metrics of a learner's pace: updates a second, and recent samples for each row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Mark(NamedTuple):
 
 class PaceFigures:
     """
-    The pace of the last seconds, from the rows and updates that a learner counts at each report.
+    Measures a learner's pace over the last seconds, from the rows and updates in its reports.
 
     A sample is a row in a batch that an update learns from. An on-policy algorithm wants each row
     once in each epoch; any other algorithm wants `updates_per_row` batches for each row.
@@ -37,7 +37,7 @@ class PaceFigures:
         self, now: float, new_rows: int, updates: int, settings: Settings
     ) -> Iterator[tuple[str, float]]:
         """
-        Yield the figures by tag.
+        Yield the metrics of the pace as pairs (tag, value).
 
         Args:
             now: The present time, in seconds of a monotonic clock.

@@ -1,4 +1,4 @@
-"""The lag of the policies that acted behind the newest one."""
+"""Policy lag: how far the versions that acted are behind the newest version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _REMEMBERED = 4_096
 
 
 class PolicyAges(NamedTuple):
-    """Means over rows: versions behind the newest, seconds since publication, stale share."""
+    """
+    Mean ages of the policies that acted: in versions, in seconds, and the fraction of stale rows.
+    """
 
     versions: float
     seconds: float
@@ -22,7 +24,7 @@ class PolicyAges(NamedTuple):
 
 
 class PolicyLag:
-    """The policy versions of the run, and the rows of each since ages were last taken."""
+    """The policy versions of a run, and how many rows each acted on since ages were last taken."""
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -39,7 +41,7 @@ class PolicyLag:
 
     def count(self, versions: npt.NDArray[Any], now: float) -> None:
         """
-        Count rows by the versions that acted.
+        Count rows by the policy versions that acted on them.
 
         versions: uint32, [n], 0 where no policy acted. `now`: seconds of the same clock.
         """
@@ -57,7 +59,7 @@ class PolicyLag:
         self._seconds += float((now - times).sum())
 
     def take(self) -> PolicyAges | None:
-        """Return the ages since the last call, None if no rows were counted."""
+        """Return mean ages since the last call, None if no rows were counted."""
         if not self._rows:
             return None
         rows = self._rows

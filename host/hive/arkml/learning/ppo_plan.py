@@ -1,4 +1,4 @@
-"""How PPO learns from few agents and from many: the sizes of rollouts and minibatches, and more."""
+"""PPO's settings for few agents and for many: sizes of rollouts and minibatches, and others."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _DEFAULTS = Settings(1, 1)
 
 
 def is_for_throughput(settings: Settings, agents: int) -> bool:
-    """Return whether a run of so many agents learns for throughput."""
+    """Return whether a run with this number of agents is tuned for throughput."""
     return settings.pace == "throughput" or (settings.pace == "auto" and agents >= MANY)
 
 
 def planned(settings: Settings, agents: int) -> Settings:
     """
-    Return the settings by which PPO learns from so many agents at a time.
+    Return the settings with which PPO learns from this number of simultaneous agents.
 
     Settings that have their defaults get values by the number of agents; all others stay.
     docs/training_defaults.md has the table, and how the values were found.
@@ -48,11 +48,12 @@ def planned(settings: Settings, agents: int) -> Settings:
 
 def discount(settings: Settings, agents: int, steps: float) -> float:
     """
-    Return the gamma by which PPO learns from so many agents, whose episodes last for `steps`.
+    Return gamma for PPO, given the number of agents and the mean length of episodes in steps.
 
-    For throughput it follows them: sums of rewards reach about as far as an episode lasts, within
-    0.99 and 0.999, unless a gamma is set. In a short game a far horizon takes away the haste, and
-    in a long one a near horizon has no end of the episode in it.
+    In a run tuned for throughput, gamma follows the length, between 0.99 and 0.999, so that the
+    horizon is about as long as an episode, unless a gamma is set. In a short game a far horizon
+    takes away the reason to hurry, and in a long game a near horizon never reaches the end of an
+    episode.
     """
     if settings.gamma != _DEFAULTS.gamma or not is_for_throughput(settings, agents):
         return settings.gamma

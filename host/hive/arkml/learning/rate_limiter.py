@@ -1,4 +1,4 @@
-"""The ratio of updates to rows, kept from both sides."""
+"""The rate limiter: it keeps the ratio of updates to rows within bounds on both sides."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ class RateLimiter:
 
     @property
     def holds(self) -> bool:
-        """False: rows of any age are learned from."""
+        """Always False, since rows of any age are learned from."""
         return False
 
     def begin(self, rows: int, updates: int) -> None:
         """
-        Start from the rows and updates that a learner finds.
+        Start from the numbers of rows and updates that a new learner process finds.
 
         Hosts may send LEAST_AHEAD more rows at once. A restarted learner has lost the updates since
         its checkpoint, so they are due again, but no more than the updates of MOST_AHEAD rows.
@@ -114,13 +114,13 @@ class RateLimiter:
         """
         Return the number of rows that hosts may have sent in all after `updates` updates.
 
-        It never falls.
+        The number never decreases.
         """
         return math.floor(max(self._admitted, self._allowed(updates)))
 
     def due(self, rows: int, updates: int) -> int:
         """
-        Return the updates that may be made now, after `rows` rows and `updates` updates.
+        Return how many updates may be made now, given the numbers of rows and updates so far.
 
         Forgets updates beyond BACKLOG_SECONDS.
         """

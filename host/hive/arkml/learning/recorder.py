@@ -1,4 +1,4 @@
-"""Metrics as files of TensorBoard events, under the tags of stable-baselines3."""
+"""Recording of metrics as TensorBoard event files, under the tags of stable-baselines3."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HPARAM_METRICS = ("eval/mean_reward", "rollout/ep_rew_mean")
 
 class Recorder:
     """
-    Writes files of events in `directory`, a new one each hour; old ones are thinned by age.
+    Writes event files in `directory`, a new one each hour; old files are thinned to fewer events.
 
     With `settings` the first file describes them for TensorBoard's plugin hparams, beside the
     metrics HPARAM_METRICS. On a full disk, events are lost with a warning and learning continues.
@@ -47,7 +47,7 @@ class Recorder:
             self._hparams = experiment + start
 
     def record(self, values: Iterable[tuple[str, float]], step: int) -> Points:
-        """Write values by tag at a step, and return the points whose values are finite."""
+        """Write pairs (tag, value) at a step, and return the points with finite values."""
         points = [(tag, step, value) for tag, value in values if math.isfinite(value)]
         if points:
             summary = Summary()
@@ -66,7 +66,7 @@ class Recorder:
         return points
 
     def end(self) -> None:
-        """Write the end of the session for the plugin hparams; does nothing without settings."""
+        """Write the end of the session for TensorBoard's plugin hparams, if there are settings."""
         if self._end and self._begun:
             try:
                 self._append(self._end, self._begun)

@@ -1,4 +1,6 @@
-"""The replay buffer: raw rows, each linked with the row one step later, and batches of them."""
+"""
+The replay buffer: raw rows, each linked with its agent's next row, and random batches of them.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,16 @@ _STEP = np.dtype([("next", "<i8"), ("reward", "<f4"), ("ended", "<u4")])
 
 class BatchBlock(NamedTuple):
     """
-    Transitions of K batches of B, raw, as the replay buffer gathers them; float32, images uint8.
+    K batches of B transitions each, raw, as the replay buffer gathers them; float32, images uint8.
 
     Attributes:
-        features: Features, without those of images, before the first step: [K, B, F].
+        features: Features, without images, before the first step: [K, B, F].
         actions: Actions of the first step, within [-1, 1]: [K, B, A].
         following: Features after the last step: [K, B, F].
         rewards: Discounted sums over the steps: [K, B].
         discounts: Discounts of the return that follows, 0 where the episode terminated: [K, B].
         images: Values of the images seen before the first step: [K, B, I].
-        following_images: Values of those seen after the last step: [K, B, I].
+        following_images: Values of the images seen after the last step: [K, B, I].
 
     """
 
@@ -64,21 +66,21 @@ class ReplayBuffer:
     """
     Holds the newest rows up to `capacity`; memory is allocated as the buffer fills.
 
-    Demonstrations take a quarter of it at most and are overwritten by demonstrations only; other
-    rows take the rest.
+    Demonstrations take at most a quarter of the buffer, and are overwritten only by demonstrations;
+    other rows take the rest.
 
-    A row is linked when the row exactly one step later is added while it is still held. A missing
-    row therefore removes a transition and never invents one (decision 7). A chain that breaks off
-    ends at its last known row, where values are bootstrapped: only a Terminal row has no value
-    after it, and only with `masking`.
+    A row is linked with the row exactly one step later, if that is added while the first is still
+    held. A missing row therefore removes a transition and never invents one (decision 7). A chain
+    that breaks off ends at its last known row, where values are bootstrapped: only a Terminal row
+    has no value after it, and only with `masking`.
 
     Args:
         capacity: The largest number of rows.
-        features: The number of features of a row, those of images among them.
+        features: The number of features of a row, including images.
         actions: The number of actions of a row.
         gamma: The discount of a step.
         images: The number of values of images.
-        frames: How many rows' images are seen at once.
+        frames: The number of consecutive rows whose images are seen at once.
         masking: Whether a Terminal row ends the return.
         available: Returns the bytes of memory that the process can still take.
 
@@ -129,16 +131,18 @@ class ReplayBuffer:
 
     @property
     def demonstrations(self) -> int:
-        """Rows in the buffer that are demonstrations."""
+        """Number of rows in the buffer that are demonstrations."""
         return self._demonstrations.held
 
     @property
     def transitions(self) -> int:
-        """Rows held that are linked with a next one."""
+        """Number of rows in the buffer that are linked with a next row."""
         return self._others.transitions + self._demonstrations.transitions
 
     def add(self, session: int, kind: int, columns: RowColumns) -> Added:
-        """Add rows of one session, in push order, or none: see `RowStore.add`."""
+        """
+        Add rows of one session, in push order, or none if memory is short; see `RowStore.add`.
+        """
         if not len(columns):
             none = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.uint64))
             return Added(np.zeros(0), none)
@@ -163,7 +167,7 @@ class ReplayBuffer:
         return Added(np.concatenate([part.returns for part in parts]), FinishedEpisodes(*episodes))
 
     def cut(self, session: int) -> None:
-        """End all chains of a session that has lost rows."""
+        """End all chains of consecutive rows in a session that has lost rows."""
         self._chains.cut(session)
 
     def draw(
@@ -178,8 +182,8 @@ class ReplayBuffer:
             random: The generator of the draws.
             batches: The number of batches.
             size: The number of transitions of a batch.
-            demonstrations: The largest share of demonstrations in a batch. While they are few,
-                their share is smaller: each is drawn eight times as often as another row. With 0
+            demonstrations: The largest fraction of demonstrations in a batch. While there are few,
+                the fraction is smaller: each is drawn eight times as often as another row. With 0
                 they are drawn like other rows.
 
         """
@@ -204,7 +208,7 @@ class ReplayBuffer:
         Extreme rewards are clipped to the bounds of the chains.
 
         Args:
-            slots: The first row of each transition, a linked one: int64, [k, B].
+            slots: The slot of the first row of each transition, which is linked: int64, [k, B].
             length: The largest number of steps of a transition.
             block: The block whose first k batches are filled.
 
@@ -242,7 +246,7 @@ class ReplayBuffer:
         self._gather_images(last, block.following_images[:count])
 
     def audit(self) -> HeldRows:
-        """Return counts and checksums of the rows held."""
+        """Return the number and the checksums of the rows in the buffer."""
         return HeldRows.of(self._hashes[: self.held], self._sessions[: self.held])
 
     def _gather_images(self, slots: Slots, out: Any) -> None:
@@ -347,7 +351,7 @@ class ReplayBuffer:
 
 def empty_block(batches: int, size: int, numbers: int, actions: int, images: int = 0) -> BatchBlock:
     """
-    Return zeros for `batches` batches of `size` transitions.
+    Return a block of zeros for `batches` batches of `size` transitions.
 
     Each array begins at a page, so JAX may read it without a copy, also after a call has returned:
     fill it again only when the updates made from it are done.
@@ -355,9 +359,9 @@ def empty_block(batches: int, size: int, numbers: int, actions: int, images: int
     Args:
         batches: The number of batches.
         size: The number of transitions of a batch.
-        numbers: The number of features of a row, without those of images.
+        numbers: The number of features of a row, without images.
         actions: The number of actions of a row.
-        images: The number of values of the images that a row sees.
+        images: The number of values of the images that are seen at a row.
 
     """
     widths = ((numbers,), (actions,), (numbers,), (), ())

@@ -1,4 +1,4 @@
-"""Progress and metrics of a learner, sent to its server and recorded."""
+"""Reports of a learner's progress and metrics, sent to its server and recorded in files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ PROGRESS_EVERY = 0.025
 
 class Reporter:
     """
-    Sends progress and metrics. Any thread may call `send_progress`; the loop's calls the rest.
+    Sends and records progress and metrics.
+
+    Any thread may call `send_progress`; only the loop's thread calls the other methods.
     """
 
     def __init__(self, learner: Learner, server: ServerConnection) -> None:
@@ -58,7 +60,7 @@ class Reporter:
         return self._cursor, self._learner.n_opts, self._holds
 
     def send_hello(self) -> None:
-        """Send the first message of the connection."""
+        """Send the first message of the connection to the server."""
         self._server.send(
             "hello",
             pid=os.getpid(),
@@ -76,8 +78,8 @@ class Reporter:
         """
         Note the end of a turn, before its report.
 
-        `settled`: every update that the rows read so far allow has been made. In lockstep rows
-        count as read only then.
+        `settled` says that all updates allowed by the rows read so far have been made. In lockstep
+        (the setting `sync`) rows count as read only then.
         """
         self._turn_began = time.monotonic()
         if settled or not self._learner.settings.sync:
@@ -85,9 +87,9 @@ class Reporter:
 
     def send_progress(self) -> None:
         """
-        Tell the server the number of rows and updates, and how long the learner has been busy.
+        Send the numbers of rows and updates to the server, and how long the learner has been busy.
 
-        That is the time since its present round of updates began, 0 between two rounds.
+        The busy time is the time since the present round of updates began, 0 between two rounds.
         """
         learner, began = self._learner, self._turn_began
         self._server.send(
@@ -103,9 +105,9 @@ class Reporter:
 
     def report(self, *, at_once: bool = False) -> None:
         """
-        Send and record due reports, at the end of a turn.
+        Send and record the reports that are due, at the end of a turn of the loop.
 
-        `at_once` sends progress however short ago the last message was.
+        `at_once` sends progress even if the last message was sent just now.
         """
         for made in self._learner.experience.statistics.ratings.take():
             kind = "rated" if isinstance(made, Rating) else "candidate"

@@ -1,9 +1,9 @@
 """
-Residual networks over grids and images, as IMPALA has them (Espeholt et al. 2018).
+Residual networks over grids and images, as in IMPALA (Espeholt et al. 2018).
 
-A block is a convolution of 3 x 3, the largest of 3 x 3 in steps of 2, and two residual units, each
-of two convolutions of 3 x 3. All of them keep the sides of their maps, with zeros around, but for
-the steps of 2, which halve them.
+A block is a convolution of 3 x 3, a maximum over 3 x 3 with stride 2, and two residual units, each
+of two convolutions of 3 x 3. All layers are padded with zeros to keep the height and the width of
+their maps, except that the stride halves both.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LEAST_SIDE = 4  # of maps that another block halves
 
 class ResidualBlock(NamedTuple):
     """
-    The convolutions of a block.
+    The weights of the convolutions of a block.
 
     Attributes:
-        entry: That before the maps are halved: [9 * channels, filters].
-        inner, outer: Those of the first residual unit: [9 * filters, filters] each.
-        next_inner, next_outer: Those of the second.
+        entry: The first convolution, before maps are halved: [9 * channels, filters].
+        inner, outer: The convolutions of the first residual unit: [9 * filters, filters] each.
+        next_inner, next_outer: The convolutions of the second residual unit.
 
     """
 
@@ -44,7 +44,9 @@ class ResidualBlock(NamedTuple):
 
 
 class ResidualEncoder(NamedTuple):
-    """Blocks over a grid or an image, and a layer of all their outputs, with a ReLU at each end."""
+    """
+    The blocks over a grid or an image, and a linear layer on their outputs, with ReLUs around it.
+    """
 
     blocks: list[ResidualBlock]
     last: Layer
@@ -52,9 +54,9 @@ class ResidualEncoder(NamedTuple):
 
 def block_filters(height: int, width: int) -> list[int]:
     """
-    Return the filters of the blocks over maps of these sides.
+    Return the number of filters of each block for maps of this height and width.
 
-    There are three, or as many as have four cells each way to halve, and one at least.
+    There are three blocks, fewer if maps become smaller than four cells on a side, at least one.
     """
     filters: list[int] = []
     for each in _FILTERS:
@@ -66,12 +68,12 @@ def block_filters(height: int, width: int) -> list[int]:
 
 
 def halved(*sides: int) -> tuple[int, ...]:
-    """Return the sides of maps after a block."""
+    """Return the height and width of maps after a block."""
     return tuple((side + 1) // 2 for side in sides)
 
 
 def residual_encoder(layers: Sequence[Layer]) -> ResidualEncoder:
-    """Return an encoder of its layers, in their order."""
+    """Return an encoder made of these layers, in the order of their application."""
     *convolutions, last = layers
     each = len(ResidualBlock._fields)
     firsts = range(0, len(convolutions), each)
@@ -79,7 +81,7 @@ def residual_encoder(layers: Sequence[Layer]) -> ResidualEncoder:
 
 
 def blocks_seen(arrays: Arrays, encoder: ResidualEncoder, maps: Any) -> Any:
-    """Return what the blocks make of maps, [n, height, width, channels], flat: [n, numbers]."""
+    """Apply the blocks to maps, [n, height, width, channels]; return flat outputs, [n, numbers]."""
     xp = arrays.xp
 
     def convolved(layer: Layer, values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Mean and variance of columns that a few values out of all proportion do not change."""
+"""Mean and variance of columns, which a few extreme outliers do not change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHUNK = 1_024  # rows
 
 class Moments:
     """
-    Count, mean and variance of columns, merged batch by batch (Chan, Golub and LeVeque).
+    Count, mean and variance of columns, updated batch by batch (Chan, Golub and LeVeque).
 
     mean, variance: float64, [width].
     """
@@ -80,13 +80,13 @@ class Moments:
 
 class RobustMoments:
     """
-    Mean and variance of columns, in which the mean stands in for each outlier.
+    Mean and variance of columns, in which each outlier is replaced by the mean.
 
-    A value is an outlier if it is further than `reach` deviations from the mean of its column. The
-    first rows are judged by their medians instead. A column has changed if a tenth of its latest
-    rows are outliers: from then on, values at such a distance count. A column that has been
-    constant so far knows no deviation: it believes the first other values up to a distance of 1e15,
-    and from then on values at theirs.
+    A value is an outlier if it is further than `reach` deviations from the mean of its column. For
+    the first rows, medians are used instead. If a tenth of a column's latest rows are outliers, the
+    column has changed: from then on, values at their distance count. A column that was constant so
+    far has no deviation: its first other values count up to a distance of 1e15, and later ones up
+    to the distance of these.
     """
 
     def __init__(self, width: int, reach: float) -> None:
@@ -105,7 +105,7 @@ class RobustMoments:
 
     @property
     def count(self) -> int:
-        """Rows added."""
+        """Number of rows added."""
         return self._count
 
     @property
@@ -123,7 +123,9 @@ class RobustMoments:
 
     @property
     def bounds(self) -> tuple[Doubles, Doubles]:
-        """Smallest and largest value of each column that is not an outlier, or 0 if that is."""
+        """
+        Smallest and largest value of each column that is not an outlier; 0 is always within them.
+        """
         self._judge_first()
         return self._low, self._high
 

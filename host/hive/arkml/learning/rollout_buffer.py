@@ -1,4 +1,6 @@
-"""The rollout and its pace: rows of the newest policy versions, until updates have used them."""
+"""
+The rollout buffer of PPO and its pace: rows of the newest policy versions, until they are used.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +40,22 @@ _REMEMBERED = 1_000_000  # rows after which an agent that sends none is forgotte
 
 class Rollout(NamedTuple):
     """
-    The n rows of an update, and m rows that follow on their chains and are not among them.
+    The n rows that an update learns from, and m further rows, the last ones of chains.
 
     Attributes:
-        features: float32, [n + m, F], without those of images.
-        images: Those of the n rows, of h that some of these see beside their own, and of the m:
-            uint8, [n + h + m, B].
-        frames: The places in `images` of all that each row sees, the oldest first, -1 before its
-            chain began: int64, [n + m, frames].
+        features: float32, [n + m, F], without images.
+        images: The images of the n rows, of h earlier rows that are seen together with them, and of
+            the m rows: uint8, [n + h + m, B].
+        frames: The indices in `images` of the frames seen at each row, the oldest first, -1 before
+            its chain began: int64, [n + m, frames].
         actions: float32, [n, A].
         allowed: The allowed choices of all branches, side by side: bool, [n, choices].
         versions: The versions of the policies that acted: uint32, [n].
         following: The index of the next row of the agent, n or more where the chain ends there:
             int64, [n].
         rewards: The rewards that led to the next row: float32, [n].
-        dones: True where nothing follows the next row: bool, [n].
-        memories: What each agent remembered before the row, where its chain begins: float32,
+        dones: True where the next row ends the return: bool, [n].
+        memories: The recurrent state of the agent before each row at which a chain begins: float32,
             [n + m, memory].
 
     """
@@ -72,10 +74,10 @@ class Rollout(NamedTuple):
 
 class Remembered(NamedTuple):
     """
-    What agents remembered before rows that were learned from: the log does not say it.
+    Recurrent states of agents before rows that were learned from, which the log does not have.
 
-    numbers: int64, [n], of these rows among all that were added, ascending. memories: float32, [n,
-    memory].
+    numbers: int64, [n], the numbers of these rows among all added rows, ascending. memories:
+    float32, [n, memory].
     """
 
     numbers: Places
@@ -83,7 +85,7 @@ class Remembered(NamedTuple):
 
     @classmethod
     def nothing(cls, memory: int) -> Remembered:
-        """Return what agents remember of no row, `memory` numbers each."""
+        """Return an object for no rows, with states of `memory` values each."""
         return cls(np.zeros(0, np.int64), np.zeros((0, memory), np.float32))
 
 
@@ -91,14 +93,14 @@ class RolloutBuffer:
     """
     Holds the rows that the next updates learn from, and the rows that follow them.
 
-    A row can be learned from when the row one step later is there, with its reward. With `lag` 1,
+    A row can be learned from once the agent's next row has come, with its reward. With `lag` 1,
     rows of the policy before the newest one are learned from, too; with 0 they are not. Rows of
-    older policies are counted, and not held unless they end a chain, or later rows of it may be
-    seen with their images.
+    older policies are counted, but kept only if they end a chain, or if later rows may need their
+    images.
 
-    The size of a rollout follows the most agents that have played at a time (`ppo_plan`):
-    `settings` are those for `agents`, and `on_plan` is called with them when rows have changed
-    them, or when the first rows are there.
+    The size of a rollout depends on the largest number of simultaneous agents (`ppo_plan`):
+    `settings` are those for `agents`, and `on_plan` is called with them when new rows have changed
+    them, and at the first rows.
     """
 
     def __init__(
@@ -144,27 +146,27 @@ class RolloutBuffer:
 
     @property
     def is_full(self) -> bool:
-        """True if there are rows enough for an update."""
+        """True if there are enough rows for an update."""
         return self.transitions >= self.settings.rollout_rows
 
     @property
     def gamma(self) -> float:
-        """The discount of a step by which the next update learns."""
+        """The discount per step with which the next update learns."""
         return discount(self.settings, self.agents, self.episode_steps)
 
     @property
     def most(self) -> int:
-        """Largest number of rows in a rollout."""
+        """The largest number of rows in a rollout."""
         rows = self.settings.rollout_rows
         return min(_MOST_ROLLOUTS * rows, rows + _MOST_MORE)
 
     @property
     def most_past(self) -> int:
         """
-        Largest number of rows that are seen in an update and not learned from.
+        The largest number of earlier rows whose images an update sees without learning from them.
 
-        Those of a chain are one less than `frames`. If there are more of them, as many chains as it
-        takes are seen as if they began with the rollout.
+        A chain has one less of them than `frames`. If there would be more than the limit, some
+        chains are treated as if they began with the rollout.
         """
         settings = self.settings
         return (settings.frames - 1) * max(_LEAST_CHAINS, settings.rollout_rows // 4)
@@ -186,7 +188,7 @@ class RolloutBuffer:
 
     @property
     def remembered(self) -> Remembered:
-        """What agents remembered before rows that `restore` expects again, but for zeros."""
+        """The recurrent states, other than zeros, before rows that `restore` expects again."""
         held, expected = self._held, self._expected
         known = held[(held["number"] < self.learned_rows) & held["memory"].any(axis=1)]
         later = (expected.numbers >= self.rows) & (expected.numbers < self.learned_rows)
@@ -203,10 +205,11 @@ class RolloutBuffer:
         episode_steps: float = 0.0,
     ) -> None:
         """
-        Expect rows that were added before: the first `learned_rows` rows have been learned from.
+        Expect rows to be added again after a restart; the first `learned_rows` were learned from.
 
         Rows of `versions_before` have been learned from as well, except the newest row of each
-        chain. `agents` have played at a time, and `episode_steps` are those before these rows.
+        chain. `agents` is the number of simultaneous agents, and `episode_steps` the mean length of
+        episodes before these rows.
         """
         self._plan(agents)
         self.episode_steps = episode_steps
@@ -216,21 +219,25 @@ class RolloutBuffer:
         self.learned_rows = learned_rows
 
     def expect(self, remembered: Remembered) -> None:
-        """Take this as what was remembered before rows that `restore` expects."""
+        """Set the recurrent states before rows that `restore` expects."""
         self._expected = remembered
 
     def name_metrics(self, names: Sequence[str]) -> None:
-        """Set the names of metrics, by number; names of masks say which choices they mask."""
+        """
+        Set the names of metrics by number; from names of masks follows which choices they mask.
+        """
         branches = self.settings.branches
         columns = [_mask_column(name, branches) for name in names]
         self._mask_columns = np.array(columns, np.int64)
 
     def published(self, version: int) -> None:
-        """Take rows of this version as rows of the newest policy."""
+        """Treat rows of this version as rows of the newest policy."""
         self._newest.add(version)
 
     def add(self, session: int, kind: int, columns: RowColumns) -> Added:
-        """Add rows of one session, in push order, or none: see `RowStore.add`."""
+        """
+        Add rows of one session, in push order, or none if memory is short; see `RowStore.add`.
+        """
         self._reserve(self.held + len(columns))
         self._chains.note_rewards(columns.reward)
         chains = self._chains.index(session, kind)
@@ -255,7 +262,7 @@ class RolloutBuffer:
         return Added(extension.discounted[extension.previous >= 0], extension.episodes)
 
     def cut(self, session: int) -> None:
-        """End all chains of a session that has lost rows."""
+        """End all chains of consecutive rows in a session that has lost rows."""
         self._chains.cut(session)
 
     def take(self) -> Rollout:
@@ -282,16 +289,16 @@ class RolloutBuffer:
 
     def remember(self, memories: Floats) -> None:
         """
-        Set what agents remembered before the m rows at the ends of chains, in the order of `take`.
+        Set the recurrent states before the m rows at the ends of chains, in the order of `take`.
 
-        memories: float32, [m, memory]. The rows that stay are among them.
+        memories: float32, [m, memory]. Rows that stay in the buffer are among these m rows.
         """
         held, (places, following) = self._held, self._chosen()
         held["memory"][held["next"][places[following < 0]]] = memories
 
     def release(self) -> None:
         """
-        Drop the rows that an update has used, and expect rows of its policy.
+        Drop the rows that an update has used, and expect rows of the new policy.
 
         With `lag` 1 the newest row of each chain stays: its reward is in a row that comes later.
         """
@@ -309,7 +316,7 @@ class RolloutBuffer:
         self.transitions = 0
 
     def audit(self) -> HeldRows:
-        """Return counts and checksums of the rows held."""
+        """Return the number and the checksums of the rows in the buffer."""
         return HeldRows.of(self._held["hash"], self._held["session"])
 
     def _chosen(self) -> tuple[Places, Places]:
@@ -534,7 +541,7 @@ def _mask_column(name: str, branches: Sequence[int]) -> int:
 
 class RolloutPace:
     """
-    Admits the rows that a rollout lacks, and none from then until the next policy is published.
+    Admits rows until the rollout is full, and then none until the next policy is published.
 
     The due updates are the updates of all epochs.
     """
@@ -549,12 +556,12 @@ class RolloutPace:
 
     @property
     def holds(self) -> bool:
-        """True if the rollout is full, or the policy that is to act is not published yet."""
+        """True if the rollout is full, or the policy that is to act next is not published yet."""
         return self._buffer.is_full or self.awaits_version
 
     def begin(self, rows: int, updates: int) -> None:
         """
-        Start from the rows that a learner finds.
+        Start from the number of rows that a new learner process finds.
 
         `rows` is 0 if the checkpoint is from another run: then no row of this run has been learned
         from.
@@ -573,7 +580,7 @@ class RolloutPace:
         return rows + lacking + LEAST_AHEAD
 
     def due(self, rows: int, updates: int) -> int:
-        """Return the updates of a full rollout, 0 before."""
+        """Return the number of updates for a full rollout, 0 before it is full."""
         del rows, updates
         if not self._buffer.is_full:
             return 0

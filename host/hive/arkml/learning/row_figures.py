@@ -1,4 +1,4 @@
-"""Figures of features and actions, from samples of the rows that a learner reads."""
+"""Metrics of features and actions, from samples of the rows that a learner reads."""
 
 from __future__ import annotations
 
@@ -43,13 +43,12 @@ _ENDS = (int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED))
 
 class RowFigures:
     """
-    Samples the first rows of training after each report, and makes figures of them.
+    Samples the first training rows after each report, and computes metrics from them.
 
-    A sample is bounded, however many rows there are and however wide they are. Choices count
-    only where an agent acted, and a feature is constant if it was so in all samples. Rewards are
-    looked at in all rows but the first of each episode, to which no action led. Categories and
-    numbers of entities that are outside of their bounds are counted, and values of images that
-    were clipped before they came. Images are not looked at otherwise.
+    The size of a sample is bounded. Choices count only where an agent acted, and a feature is
+    constant if it was constant in all samples. Rewards of all rows count, except the first row of
+    each episode, to which no action led. Categories and numbers of entities outside of their bounds
+    are counted, and so are values of images that were clipped. Images are ignored otherwise.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -75,7 +74,7 @@ class RowFigures:
 
     @property
     def sampled(self) -> int:
-        """Rows in the sample."""
+        """Number of rows in the sample."""
         return self._rows
 
     def add(self, columns: RowColumns, outside: int = 0) -> None:
@@ -101,15 +100,17 @@ class RowFigures:
             self._maskable += len(columns) * self._choices
 
     def rewards(self) -> Iterator[Point]:
-        """Yield 1 if all rewards so far were equal, else 0; nothing before the first one."""
+        """
+        Yield a metric that is 1 if all rewards so far were equal, else 0; nothing without rewards.
+        """
         if self._rewards is not None:
             yield "rollout/equal_rewards", float(self._rewards[0] == self._rewards[1])
 
     def take(self, scaling: Scaling, now: float) -> tuple[list[Point], list[Histogram]]:
         """
-        Return the due figures by tag, and the histograms, and begin another sample.
+        Return the metrics that are due, by tag, and histograms, and begin another sample.
 
-        `scaling` is the policy's, `now` in seconds of a monotonic clock.
+        `scaling` is the policy's scaling, `now` is in seconds of a monotonic clock.
         """
         if not self._rows or now - self._figures_at < FIGURES_EVERY:
             return [], []

@@ -1,4 +1,4 @@
-"""Memory of rows: arrays that take it page by page, a check of what is free, and rings of slots."""
+"""Memory for rows: arrays allocated page by page, a check of free memory, and rings of slots."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Slots = npt.NDArray[np.int64]
 
 def lazy_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """
-    Return zeros that begin at a page and take memory only where they are written.
+    Return an array of zeros that begins at a page and takes memory only where it is written.
 
-    On Windows the system counts all of it at once. Raises MemoryError if there are not enough
-    addresses for them.
+    On Windows the system counts the whole array at once. Raises MemoryError if the address space is
+    too small.
     """
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
@@ -50,7 +50,7 @@ def lazy_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]
 
 class RowMemory:
     """
-    The memory that a store of rows may still take, asked for before rows are written.
+    A check that there is memory for the rows of a store, made before they are written.
 
     `available` returns the bytes that this process can take now.
     """
@@ -64,7 +64,7 @@ class RowMemory:
         """
         Raise MemoryError unless there is memory for `rows` rows in total.
 
-        Asks the system once for each 64 MiB, so a call costs next to nothing.
+        The system is asked only once per 64 MiB, so a call costs almost nothing.
         """
         if rows <= self._granted:
             return
@@ -152,7 +152,7 @@ def _numbers(path: Path) -> dict[str, float]:
 
 class RowRegion:
     """
-    A ring of slots. Its rows have numbers, from 0 in the order in which they were added.
+    A ring of row slots. Rows have numbers, from 0 in the order in which they were added.
 
     A slot belongs to one region at a time, and may come from anywhere in the store.
     """
@@ -171,7 +171,7 @@ class RowRegion:
         self._slots: Slots = lazy_zeros((limit,), np.int64)
 
     def slots(self, numbers: Slots) -> Slots:
-        """Return the slots of rows that are held, by number: int64, [n]."""
+        """Return the slots of rows in the ring, given their numbers: int64, [n]."""
         return self._slots[numbers % self.limit]
 
     def push(self, slots: Slots) -> None:
@@ -181,14 +181,14 @@ class RowRegion:
         self.held += len(slots)
 
     def release(self, count: int) -> Slots:
-        """Give up the `count` oldest rows and return their slots."""
+        """Remove the `count` oldest rows, and return their slots."""
         slots = self.slots(np.arange(self.oldest, self.oldest + count))
         self.oldest += count
         self.held -= count
         return slots
 
     def held_slots(self) -> Slots:
-        """Return the slots of all rows held, oldest first."""
+        """Return the slots of all rows in the ring, oldest first."""
         return self.slots(np.arange(self.oldest, self.rows))
 
     def draw(self, random: np.random.Generator, count: int) -> Slots:

@@ -1,4 +1,4 @@
-"""Statistics of the rows of a run: episodes in their order, metrics of the guest, dropped rows."""
+"""Statistics of a run's rows: episodes in order, metrics of the guest, and dropped rows."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class EpisodesInOrder:
     Keeps the last episodes that have ended, in the order in which they began.
 
     While the first long episodes still play, the last episodes to end are short ones, so their mean
-    is biased. Therefore an episode counts once it and all episodes that began before or beside it
-    have ended. An episode is no longer waited for when its agent has begun another one, or when the
-    other agents have begun many more.
+    is biased. Therefore an episode counts once it and all episodes that began before it, or at the
+    same time, have ended. An episode is no longer waited for when its agent has begun another one,
+    or when the other agents have begun many more.
     """
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ class EpisodesInOrder:
 
     def begin(self, agents: Sequence[int]) -> None:
         """
-        Begin an episode of each of these agents, side by side, each of them once.
+        Note that an episode of each of these agents begins, all at the same time.
 
-        One that an agent has left without an end is forgotten.
+        An earlier episode of such an agent that did not end is forgotten.
         """
         for agent in agents:
             self.leave(agent)
@@ -77,7 +77,7 @@ class EpisodesInOrder:
             self._give_up_oldest()
 
     def end(self, agent: int, episode: Episode) -> None:
-        """End the episode of an agent. One whose begin is not known counts at once."""
+        """Note the end of an agent's episode. If its beginning is unknown, it counts at once."""
         if agent in self._open:
             self._close(agent, episode)
         else:
@@ -90,8 +90,9 @@ class EpisodesInOrder:
         """
         Forget episodes that began after the episodes of `agents`, in the same guests.
 
-        These agents reach the limit by which their guests are cut off: of the episodes that began
-        later, only short ones had time to end. Returns the agents whose episodes are forgotten.
+        The agents have reached the limit at which their guests are cut off: of the episodes that
+        began later, only short ones had time to end. Returns the agents whose episodes are
+        forgotten.
         """
         full: dict[int, set[int]] = {}
         for agent in agents:
@@ -110,7 +111,7 @@ class EpisodesInOrder:
         return late
 
     def leave(self, agent: int) -> None:
-        """Forget the episode of an agent, which counts nowhere."""
+        """Forget the present episode of an agent, which then counts nowhere."""
         if agent in self._open:
             self._close(agent, None)
 
@@ -131,7 +132,7 @@ class EpisodesInOrder:
 
 class RowStatistics:
     """
-    Counts each row once, not again when a restarted learner reads it for the second time.
+    Counts rows, episodes and metrics of a run, but not rows that a restarted learner reads again.
 
     `most` is the number of steps after which guests are cut off, 0 for no limit: when an episode
     reaches it, episodes that began later do not count, because only short ones had time to end.
@@ -164,7 +165,7 @@ class RowStatistics:
             self._guest.setdefault(number, _Mean()).add(values[np.isfinite(values)])
 
     def points(self) -> Iterator[Point]:
-        """Yield the values to record now, by tag."""
+        """Yield the values to record now, as pairs (tag, value)."""
         if self._last.last:
             returns = [one.total for one in self._last.last]
             low, high = np.percentile(returns, (10, 90)).tolist()

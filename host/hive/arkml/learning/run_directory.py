@@ -40,13 +40,13 @@ _SHARE = 0.1  # largest share of the time that exports take
 
 
 class NoCheckpoint(HiveError):
-    """The checkpoint that a run is to start from does not exist."""
+    """Raised when the checkpoint that a run is to start from does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
     """
-    A run on disk. The learner reads `rows` and writes `checkpoints`, `policies`, `events`.
+    The directory of a run. A learner reads `rows`, and writes `checkpoints`, `policies`, `events`.
 
     `names` are the names of the guest's metrics, in the order of their numbers.
     """
@@ -77,7 +77,8 @@ class RunDirectory:
         """
         Return the checkpoint to continue from, None to begin anew.
 
-        It is the run's own newest one, or else the one that the request names.
+        This is the run's own newest checkpoint or, without one, the checkpoint that the request
+        names.
 
         Raises:
             NoCheckpoint: The named checkpoint does not exist.
@@ -108,10 +109,10 @@ class RunDirectory:
 
 class LogReader:
     """
-    Reads the segments in `directory`, mapped read-only.
+    Reads the rows in the log of a run: the segments in `directory`, mapped read-only.
 
-    Nothing beyond the committed place is read, and no record is returned twice. Segments that were
-    deleted before they were read are skipped, and so are damaged records.
+    Nothing beyond the committed position is read, and no record is returned twice. Segments that
+    were deleted before they were read are skipped, and so are damaged records.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -132,7 +133,7 @@ class LogReader:
         return self.cursor >= self._committed
 
     def commit(self, place: Place) -> None:
-        """Allow reading up to `place`."""
+        """Allow reading up to the position `place`."""
         self._committed = max(self._committed, place)
 
     def read(self, rows: int) -> Iterator[Record]:
@@ -213,7 +214,7 @@ class LogReader:
 
 
 class PolicyFile(NamedTuple):
-    """A policy on disk. `file` is relative to the directory of the run."""
+    """A policy file on disk. `file` is relative to the directory of the run."""
 
     file: str
     sha256: str
@@ -221,7 +222,7 @@ class PolicyFile(NamedTuple):
 
 
 class Publisher:
-    """Writes policies into `directory`, numbered in order: the first is 0000000001.onnx."""
+    """Writes policy files into `directory`, numbered in order: the first is 0000000001.onnx."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -230,14 +231,16 @@ class Publisher:
         self._at = float("-inf")
 
     def is_due(self, now: float) -> bool:
-        """Return True if the last export is long enough ago. `now`: time.monotonic()."""
+        """
+        Return whether the last export is long enough ago. `now` is in seconds of time.monotonic().
+        """
         return now - self._at >= max(INTERVAL, self._seconds / _SHARE)
 
     def write(self, policy: PolicyModel, began: float) -> PolicyFile:
         """
         Write a policy whose export began at `began`, in seconds of time.monotonic().
 
-        The file is whole when its name appears. Raises OSError, and then there is no file.
+        The file is complete when its name appears. Raises OSError, and then there is no file.
         """
         self._directory.mkdir(exist_ok=True)
         self._number += 1

@@ -13,11 +13,11 @@ _CHUNK = 1 << 16
 
 
 class ServerGone(Exception):
-    """The server closed the connection, or its process ended."""
+    """Raised when the server closed the connection, or its process ended."""
 
 
 class ServerConnection:
-    """Sends and receives messages. Any thread may send; one thread receives."""
+    """The connection to the server. Any thread may send messages; one thread receives them."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Trees of arrays as named tensors, as checkpoints hold them."""
+"""Conversion of trees of arrays to named tensors, as checkpoints hold them, and back."""
 
 from __future__ import annotations
 

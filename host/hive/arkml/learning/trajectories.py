@@ -1,5 +1,5 @@
 """
-Chains of consecutive rows: the newest row of every agent of each session and kind.
+Chains of consecutive rows, followed by the newest row of each agent in each session and kind.
 
 A row that does not come exactly one step after its agent's newest row begins a new chain, so a lost
 row leaves a gap and no false transition (decision 7).
@@ -44,10 +44,10 @@ discounted and plain; whether the chain began with the first row of the episode.
 
 class FinishedEpisodes(NamedTuple):
     """
-    Episodes that ended and have all their rows.
+    Episodes that have ended, and of which no row is missing.
 
     returns: float64, [n], sums of rewards. lengths: int64, [n], steps from the first row. agents:
-    uint64, [n], the agent of each.
+    uint64, [n], the agent of each episode.
     """
 
     returns: Doubles
@@ -57,11 +57,11 @@ class FinishedEpisodes(NamedTuple):
 
 class Extension(NamedTuple):
     """
-    Links of added rows to the rows before them, in row order.
+    Links of newly added rows to their agents' previous rows, in row order.
 
     previous: int64, [n], the number of the row one step earlier, -1 where a chain begins.
-    discounted: float64, [n], discounted rewards of the chain so far, each within the bounds; 0
-    where it begins.
+    discounted: float64, [n], the discounted sum of the chain's rewards so far, each clipped to the
+    bounds; 0 where a chain begins.
     """
 
     previous: Numbers
@@ -70,7 +70,7 @@ class Extension(NamedTuple):
 
 
 class RewardBounds(NamedTuple):
-    """Smallest and largest reward that counts in discounted sums, with 0 between them."""
+    """The smallest and largest reward that count in discounted sums; 0 lies between them."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -84,7 +84,7 @@ _FORGET_FROM = 4_096
 
 class TrajectoryIndex:
     """
-    The open chains of one session and kind.
+    The open chains of consecutive rows in one session and of one kind.
 
     Agents are looked up in a dictionary once for each body of rows; all else is done in arrays.
     `gamma` discounts rewards.
@@ -100,7 +100,7 @@ class TrajectoryIndex:
         return len(self._slots)
 
     def clear(self) -> None:
-        """End all chains at their newest rows."""
+        """End all chains, which then have no further rows."""
         self._slots.clear()
         self._free = list(range(len(self._heads)))
 
@@ -269,23 +269,23 @@ class SessionChains:
         self._forget_at = _FORGET_FROM
 
     def discount(self, gamma: float) -> None:
-        """Discount the rewards of later rows by another factor."""
+        """Set another discount factor for the rewards of later rows."""
         self._gamma = gamma
         for index in self._indexes.values():
             index.gamma = gamma
 
     def note_rewards(self, rewards: npt.NDArray[np.float32]) -> None:
-        """Note the rewards of added rows, [n], for the bounds."""
+        """Add the rewards of new rows, [n], to the statistics that give the bounds."""
         self._rewards.add(rewards[:, None])
 
     @property
     def reward_bounds(self) -> RewardBounds:
-        """Smallest and largest reward that is not out of all proportion, with 0 between them."""
+        """The smallest and largest reward that is not an extreme outlier; 0 lies between them."""
         low, high = self._rewards.bounds
         return RewardBounds(float(low[0]), float(high[0]))
 
     def index(self, session: int, kind: int) -> TrajectoryIndex:
-        """Return the index of a session's chains of a kind, which is made on first use."""
+        """Return the index of chains for a session and kind of rows, made on first use."""
         found = self._indexes.get((session, kind))
         if found is None:
             found = self._indexes[session, kind] = TrajectoryIndex(self._gamma)
@@ -294,7 +294,7 @@ class SessionChains:
 
     def count(self, opened: int, oldest: Callable[[int], int]) -> None:
         """
-        Count chains that were opened in an index, less the chains that ended.
+        Count `opened` more chains in an index, a negative number if more have ended.
 
         If there are many, forgets chains whose rows are older than number `oldest(kind)`, and
         sessions without other chains.

@@ -1,4 +1,4 @@
-"""The parts that updates of all algorithms share, in JAX: networks, Adam, and the compiled loop."""
+"""The parts of compiled updates that all algorithms share: networks, Adam, and the loop, in JAX."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Updated(NamedTuple):
     """
     The state after updates, their mean losses, and whether all numbers of both are finite.
 
-    `figures` are further figures of some algorithms, for people.
+    `figures` are further metrics of some algorithms.
     """
 
     state: Any
@@ -33,18 +33,18 @@ def repeat(
     seen: Any,
 ) -> tuple[Updated, Any]:
     """
-    Make `count` updates, one after the other, in a loop that one program has for any number.
+    Make `count` updates one after another, in a compiled loop that serves any number.
 
     Args:
-        update: Makes the update of a number from 0 on. Returns the state after it, its losses, and
-            what it has seen.
+        update: Makes one update, given the state and its number from 0 on. Returns the next state,
+            the losses, and further values.
         state: The state before.
         count: The number of updates: int32.
         losses: A named tuple type of the losses of an update, float32 scalars.
-        seen: Zeros of the shapes of what an update has seen.
+        seen: Zeros in the shapes of these further values.
 
     Returns:
-        The outcome without figures, and what the last update has seen.
+        The outcome without figures, and the further values of the last update.
 
     """
 
@@ -61,7 +61,7 @@ def repeat(
 
 
 def forward(network: Any, inputs: Any) -> Any:
-    """Return the outputs of a network, as `networks.answer` does."""
+    """Return the outputs of a network with ReLUs between its layers, as `networks.answer` does."""
     for layer in network[:-1]:
         inputs = jax.nn.relu(inputs @ layer.weight + layer.bias)
     return inputs @ network[-1].weight + network[-1].bias
@@ -76,13 +76,13 @@ def step(
     rate: Any,
 ) -> tuple[Any, AdamMoments]:
     """
-    Return parameters after a step of Adam, and its moments.
+    Make a step of Adam, and return the new parameters and moments.
 
     Args:
         adam: Made by `optax.scale_by_adam`.
         n_opts: The number of steps before: int32.
         parameters: The parameters before.
-        gradients: Their gradients.
+        gradients: The gradients of the parameters.
         moments: The moments before.
         rate: The learning rate.
 

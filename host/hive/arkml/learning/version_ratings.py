@@ -1,4 +1,4 @@
-"""Ratings of policy versions by the episodes of training that began under them."""
+"""Ratings of policy versions by the training episodes that began under them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PATIENCE = 100
 
 
 class Candidate(NamedTuple):
-    """A version that is to be kept until it is rated, for its episodes have begun."""
+    """A version whose rating has begun, and which must be kept until the rating ends."""
 
     version: int
 
 
 class Rating(NamedTuple):
-    """The mean return of episodes that began under a version, or about when it was the newest."""
+    """The mean return of episodes that began under a version or, at most, a few versions apart."""
 
     version: int
     score: float
@@ -37,10 +37,10 @@ class _Played(NamedTuple):
 
 class VersionRatings:
     """
-    Rates one version after the other, by episodes that are chosen as they begin.
+    Rates one policy version after another, by training episodes that are chosen as they begin.
 
-    Among agents that play side by side the first episodes to end are the short ones. So each agent
-    plays equally many episodes of a rating, and all of them to their ends; see `EpisodeChoice`.
+    Among simultaneous agents the first episodes to end are short ones. So each agent plays the same
+    number of episodes of a rating, all of them to their ends; see `EpisodeChoice`.
 
     The rated version is the one under which the middle episode began. If every agent has begun at
     least half of its episodes under that version, only these count. If versions follow each other
@@ -48,7 +48,7 @@ class VersionRatings:
     half of the episodes have begun, the rating begins anew with the new version, once.
 
     `take` returns the results: a Candidate when the version is known, and a Rating when all
-    episodes have ended. Agents that end no episode for long are left out of the next rating.
+    episodes have ended. Agents that end no episode for a long time are left out of the next rating.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class VersionRatings:
         return made
 
     def begin(self, agents: Sequence[int], version: int) -> None:
-        """Begin episodes, one of each of these agents, under a version."""
+        """Note that an episode of each of these agents begins under a policy version."""
         for agent in agents:
             self.leave(agent)
         choice = self._choice
@@ -90,7 +90,7 @@ class VersionRatings:
                 self._made.append(Candidate(version))
 
     def end(self, agent: int, total: float) -> None:
-        """End the episode of an agent, with its return."""
+        """Note that the episode of an agent ended with this return."""
         self._open.pop(agent, None)
         choice = self._choice
         if choice is None:
@@ -105,13 +105,15 @@ class VersionRatings:
             self._give_up()
 
     def leave(self, agent: int) -> None:
-        """Forget the episode of an agent, if there is one: it counts nowhere."""
+        """Forget the present episode of an agent, if there is one, so that it counts nowhere."""
         if self._open.pop(agent, None) is not None and self._choice is not None:
             self._chosen -= self._begun.pop(agent, None) is not None
             self._choice.leave(agent)
 
     def take_back(self, agents: Container[int]) -> None:
-        """Forget the episodes of agents, which count nowhere, whether they have ended or not."""
+        """
+        Forget the episodes of agents, whether they have ended or not, so that they count nowhere.
+        """
         choice = self._choice
         for one in reversed(self._played if choice is not None else ()):
             if one.agent in agents and choice is not None:

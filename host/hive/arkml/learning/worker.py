@@ -38,7 +38,7 @@ _SERVER_SOCKET = 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
-    Learn for one run and return the exit status.
+    Run a learner process for one run, and return its exit status.
 
     The process ends when standard input is closed or its parent has ended. File 3 is a socket to
     the server, with messages as in `hive.protocol.messages`.
