@@ -69,7 +69,9 @@ class _ActionTupleBase(Sealed, ABC):
 
 
 class ActionTuple(_ActionTupleBase):
-    """Actions for a player: float32 [agents, continuous_size], int32 [agents, branches]."""
+    """
+    Actions for a batch of agents: float32 [agents, continuous_size], int32 [agents, branches].
+    """
 
     @property
     def discrete_dtype(self) -> Any:

@@ -42,7 +42,7 @@ def _ignored(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayerOptions:
-    """The options of a player."""
+    """The options of the command `arkml player`."""
 
     guest: options.GuestFile
     port: Annotated[
@@ -103,13 +103,13 @@ class PlayerOptions:
     output: options.OutputOptions
 
     def keywords(self, host: Host | None = None) -> GuestEnvOptions:
-        """Return keywords for the environment, with a host for it. Raises UsageError."""
+        """Return keyword arguments for the environment, including its host. Raises UsageError."""
         keywords = self.environment.keywords(host)
         keywords["max_episode_steps"] = self.max_episode_steps
         return keywords
 
     def words(self) -> list[str]:
-        """Return the options that a bundle keeps, as a command line."""
+        """Return the options that a player bundle stores, as words of a command line."""
         given = {
             "--entry": self.environment.entry,
             "--args": self.environment.args or None,
@@ -125,13 +125,13 @@ class PlayerOptions:
         return words + [f"--limit={limit}" for limit in self.limit or ()]
 
     def open_host(self) -> Host:
-        """Open the host. The output of the guest goes to stderr."""
+        """Make the host of the guest, whose output goes to stderr."""
         host = HostOptions(limit=self.limit, wasi=self.wasi, imports=self.imports)
         return host.open_host(name=self.guest.name, keep_stdout=True)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml player` to the application."""
     options.add_command(app, "player", PlayerOptions, player, epilog=_EPILOG)
 
 

@@ -1,4 +1,4 @@
-"""Finds the executable of a player and starts it."""
+"""Search for a player's executable, and its start."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def launch_executable(file_name: str, args: Sequence[str]) -> subprocess.Popen[b
     """
     Start a player in its own session, so that Ctrl-C here does not end it.
 
-    Its output is shown if this package logs debug messages. Raises UnityEnvironmentException if it
-    is missing or cannot be run.
+    The player's output is shown if this package logs debug messages. Raises
+    UnityEnvironmentException if the executable is missing or cannot be run.
     """
     launch_string = validate_environment_path(file_name)
     if launch_string is None:

@@ -1,4 +1,4 @@
-"""An environment in a player: an executable that it starts, or a Unity editor that connects."""
+"""An environment in a Unity player, which it starts, or in a Unity editor, which connects to it."""
 
 from __future__ import annotations
 

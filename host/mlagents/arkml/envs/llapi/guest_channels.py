@@ -1,4 +1,4 @@
-"""The guest's side of the side channels."""
+"""Side channels on the side of the guest, which receives a trainer's messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _WAITING_MESSAGES, _WAITING_BYTES = 10_000, 16 * MIB  # for an instance that is 
 
 class GuestChannels:
     """
-    Messages of a trainer: engine settings are stored, all others go to the guest by `tell`.
+    Handles a trainer's messages: engine settings are stored, all others go to the guest by `tell`.
 
     `pace` gets the speed of the clock; other engine settings have no effect. `tell` gets the
     channel's 16-byte id and the message; if it returns False, that is logged, once for a channel. A
@@ -66,7 +66,7 @@ class GuestChannels:
 
     def hear(self, block: bytes) -> None:
         """
-        Handle the messages of one step or reset.
+        Handle a block with the messages of one step or reset.
 
         Raises UnityEnvironmentException, before handling any, if the block is cut off or exceeds a
         limit.
@@ -74,7 +74,7 @@ class GuestChannels:
         self.take(messages_of(block))
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Queue messages; messages beyond the limits are dropped, which is logged once."""
+        """Queue messages; beyond the limits they are dropped, which is logged once."""
         size = sum(len(message) for _, message in messages)
         if (
             len(self._waiting) + len(messages) > _WAITING_MESSAGES
@@ -86,7 +86,7 @@ class GuestChannels:
         self._waiting_bytes += size
 
     def attend(self, *, anew: bool) -> None:
-        """Apply queued messages; with `anew`, a new instance of the guest follows."""
+        """Apply queued messages; with `anew`, a new instance of the guest is made afterwards."""
         if not self._waiting and not anew:
             return
         if anew:
@@ -159,12 +159,12 @@ class GuestChannels:
 
 
 def messages_of(block: bytes) -> list[Message]:
-    """Return the messages of a step or reset. Raises UnityEnvironmentException."""
+    """Split a block of a step or reset into messages. Raises UnityEnvironmentException."""
     return frames(block, most=MOST_MESSAGES, most_bytes=MOST_BYTES)
 
 
 def stats_block(stats: StatsSideChannel) -> bytes:
-    """Remove a guest's statistics, and return them as a player's messages."""
+    """Take a guest's statistics out of the channel, and return them as a block of messages."""
     # An OutgoingMessage for each number would cost more than the step.
     block = bytearray()
     for name, values in stats.get_and_reset_stats().items():

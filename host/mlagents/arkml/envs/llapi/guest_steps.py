@@ -25,7 +25,7 @@ from arkml.hive.protocol.parts import WHITE
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A behavior under its name for trainers, with an empty batch of ended agents."""
+    """A behavior that has appeared: its name for trainers, and an empty batch of ended agents."""
 
     behavior: Behavior
     name: BehaviorName
@@ -48,7 +48,7 @@ def behavior_spec(behavior: Behavior) -> BehaviorSpec:
 
 
 def steps_of(decision: Decision, met: Met) -> tuple[DecisionSteps, TerminalSteps]:
-    """Return the rows of a submit in push order, ended agents separately."""
+    """Return the rows of a submit in push order, split into decisions and ended agents."""
     ended, declared = decision.ended, decision.behavior.spec
     over = ended.nonzero()[0]
     observations, rewards, agents = decision.observations, decision.rewards, decision.agents

@@ -103,17 +103,17 @@ class GuestUnityEnv(Remade, BaseEnv):
 
     @property
     def engine(self) -> EngineConfig:
-        """Engine settings of the side channels; None for a setting that they have not set."""
+        """Engine settings that side channels have set; None for a setting that was not set."""
         return self._channels.engine
 
     @property
     def is_over(self) -> bool:
-        """True from the guest's end or failure until the next reset."""
+        """True after the guest's end or failure, until the next reset."""
         return self._why_over is not None
 
     @property
     def failure(self) -> GuestError | None:
-        """Error of the guest until the next reset, or None."""
+        """The error with which the guest failed, None if it did not; a reset clears it."""
         return self._failure
 
     @property
@@ -130,7 +130,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         self._is_playing, self._why_over, self._failure = True, None, None
 
     def step(self) -> None:
-        """Step; the first step is a reset. Raises UnityCommunicatorStoppedException."""
+        """Step all agents; the first step is a reset. Raises UnityCommunicatorStoppedException."""
         env = self.guest_env
         if self._why_over is not None:
             raise UnityCommunicatorStoppedException(f"Communicator has exited. {self._why_over}")
@@ -154,14 +154,14 @@ class GuestUnityEnv(Remade, BaseEnv):
 
     def hear(self, block: bytes) -> None:
         """
-        Handle a block of side channel messages with the next step or reset.
+        Queue a block of side channel messages for the next step or reset.
 
         Raises UnityEnvironmentException, before handling any, if the block is cut off.
         """
         self._channels.hear(block)
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Handle side channel messages with the next step or reset."""
+        """Queue side channel messages for the next step or reset."""
         self._channels.take(messages)
 
     def close(self) -> None:

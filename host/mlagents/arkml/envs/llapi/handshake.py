@@ -1,4 +1,4 @@
-"""The first messages of both sides: versions and capabilities."""
+"""The handshake: the first messages of trainer and player, with their versions and capabilities."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ logger = SafeLogger(__name__)
 
 
 def capabilities() -> UnityRLCapabilitiesProto:
-    """Return all capabilities."""
+    """Return the message that declares all capabilities of the ML-Agents protocol."""
     return UnityRLCapabilitiesProto(
         baseRLCapabilities=True,
         concatenatedPngObservations=True,
@@ -60,9 +60,10 @@ def greeting(seed: int, num_areas: int) -> UnityRLInitializationInputProto:
 
 def check(output: UnityRLInitializationOutputProto) -> None:
     """
-    Check a player's version and capabilities; log a warning if base capabilities are missing.
+    Check a player's version and capabilities.
 
-    Raises UnityEnvironmentException for an incompatible protocol version.
+    Logs a warning if base capabilities are missing. Raises UnityEnvironmentException for an
+    incompatible protocol version.
     """
     if not is_compatible(output.communication_version, API_VERSION):
         raise UnityEnvironmentException(
@@ -103,7 +104,7 @@ def _shown(version: str) -> str:
 
 
 def is_compatible(unity: str, python: str) -> bool:
-    """Return whether major versions are equal and, below 1.0, minor versions as well."""
+    """Return whether two versions have equal major and, below 1.0, equal minor numbers."""
     theirs, ours = _VERSION.fullmatch(unity), _VERSION.fullmatch(python)
     if theirs is None or ours is None:
         return False

@@ -25,7 +25,7 @@ def process_pixels(
     size: tuple[int, ...] | None = None,
 ) -> NDArray[np.float32]:
     """
-    Decode the pixels of all files, scaled to 0..1: float32, [channels, height, width].
+    Decode PNG files to an array, scaled to 0..1: float32, [channels, height, width].
 
     Args:
         image_bytes: The PNG files.
@@ -34,7 +34,7 @@ def process_pixels(
         mappings: For each channel of the files, the output channel that it is averaged into, -1 to
             drop it.
         size: Height and width that each file must have, None for any. Files of another size are not
-            unpacked: they may take a thousand times the bytes that they have.
+            decompressed, because that may take a thousand times their bytes.
 
     Raises:
         UnityObservationException: The bytes are not PNG, have another size, or more files than

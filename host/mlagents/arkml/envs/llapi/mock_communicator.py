@@ -70,7 +70,7 @@ class MockCommunicator(Communicator):
     def exchange(
         self, inputs: UnityInputProto, poll_callback: PollCallback | None = None
     ) -> UnityOutputProto:
-        """Return the agents."""
+        """Return the same answer again, with all agents."""
         del inputs, poll_callback
         self.steps += 1
         return UnityOutputProto(rl_output=self._output())

@@ -25,7 +25,7 @@ PATIENCE = 60.0
 @dataclass(frozen=True, slots=True)
 class PlayerSettings:
     """
-    Settings of a player.
+    The settings of a player that runs a guest.
 
     `areas` and `seed` override the trainer's values unless they are None. `patience` is the time in
     seconds to wait for the trainer. `options` are passed to `GuestEnv`.
@@ -40,7 +40,7 @@ class PlayerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Statistics of a player."""
+    """Statistics of a player that has ended."""
 
     areas: int
     resets: int
@@ -49,7 +49,7 @@ class Played:
 
 def play(host: Host, module: Source, settings: PlayerSettings) -> Played:
     """
-    Play until the trainer ends the connection, or the guest has finished.
+    Run a guest as a player until the trainer ends the connection, or the guest has finished.
 
     The module is loaded before connecting. Raises UnityEnvironmentException if no trainer is found,
     and the errors of `Areas`, which are also reported to the trainer.

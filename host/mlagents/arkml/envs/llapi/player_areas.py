@@ -86,9 +86,9 @@ class Areas(Closing):
 
     def step(self, actions: Mapping[BehaviorName, Sequence[AgentActionProto]]) -> None:
         """
-        Act, and run to the next submits. The first step is a reset.
+        Give actions to the agents, and run all guests to their next submits.
 
-        Raises UnityCommunicationException and UnityActionException;
+        The first step is a reset. Raises UnityCommunicationException and UnityActionException;
         UnityCommunicatorStoppedException once all guests have finished, and GuestError once the
         last one has failed.
         """

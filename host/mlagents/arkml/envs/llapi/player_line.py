@@ -44,7 +44,7 @@ _OPTIONS = (
 
 class TrainerLine(Closing):
     """
-    Connects to the trainer on `port` of this machine.
+    The connection of a player to the trainer on `port` of this machine.
 
     Raises UnityEnvironmentException if no trainer serves there within `patience` seconds.
     """
@@ -94,7 +94,7 @@ class TrainerLine(Closing):
 
     def exchange(self, output: UnityOutputProto) -> UnityInputProto | None:
         """
-        Return the trainer's next request, None if it has closed or disappeared.
+        Send the player's output; return the trainer's next request, None if it has closed.
 
         Raises UnityCommunicationException if either message is too long.
         """

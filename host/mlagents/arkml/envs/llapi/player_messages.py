@@ -1,4 +1,4 @@
-"""A player's messages: observations of its agents, and actions for them."""
+"""A player's messages: observations of its agents for the trainer, and actions from it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from arkml.envs.llapi.steps import DecisionSteps, TerminalSteps
 
 
 class AreaIds:
-    """Numbers the agents of several instances: instance `place` of `count`."""
+    """Unique ids for the agents of instance number `place` among `count` instances of a guest."""
 
     def __init__(self, place: int, count: int) -> None:
         self._place = place
         self._count = count
 
     def of(self, agents: NDArray[np.int32]) -> list[int]:
-        """Return the ids on the wire for agents, int32, [n]."""
+        """Return the ids in messages of these agents, int32, [n]."""
         return [agent * self._count + self._place for agent in agents.tolist()]
 
 
@@ -124,7 +124,7 @@ def _observations(spec: ObservationSpec, rows: NDArray[np.float32]) -> list[Obse
 def actions_from_proto(
     protos: Sequence[AgentActionProto], spec: ActionSpec, name: BehaviorName
 ) -> ActionTuple:
-    """Return a behavior's actions, one row a message. Raises UnityCommunicationException."""
+    """Return a behavior's actions, one row for each message. Raises UnityCommunicationException."""
     floats = _rows([proto.continuous_actions for proto in protos], spec.continuous_size, name)
     choices = _rows([proto.discrete_actions for proto in protos], spec.discrete_size, name)
     return ActionTuple(floats.astype(np.float32), choices.astype(np.int32))

@@ -15,7 +15,7 @@ _Work = Callable[[], None]
 
 class DaemonThreads(Executor):
     """
-    Runs submitted functions in a few threads.
+    An executor whose threads do not keep the interpreter from ending.
 
     The interpreter waits for a ThreadPoolExecutor at its end, before anything could tell the player
     that its call will not be answered; it does not wait for these threads.

@@ -89,7 +89,9 @@ class _Calls:
 
 
 class UnityToExternalServicerImplementation:
-    """Hands calls to the environment's thread, one at a time. The name is ML-Agents'."""
+    """
+    A gRPC service that passes a player's calls to the environment's thread; named by ML-Agents.
+    """
 
     def __init__(self) -> None:
         self.parent_conn = _Calls()

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class TimerNode:
-    """Number and total seconds of a section's runs, with the sections inside it."""
+    """A timed section of code: how often it ran, total seconds, and the sections inside it."""
 
     __slots__ = ("children", "count", "is_parallel", "total")
 
@@ -33,7 +33,7 @@ class TimerNode:
         return self.children.setdefault(name, TimerNode())
 
     def add_time(self, elapsed: float) -> None:
-        """Count a run of `elapsed` seconds."""
+        """Count a run of the section that took `elapsed` seconds."""
         self.total += elapsed
         self.count += 1
 
@@ -78,7 +78,7 @@ class GaugeNode:
 
 
 class TimerStack:
-    """The tree of one thread's sections, and its gauges; `stack` has the running sections."""
+    """The tree of one thread's timed sections, and its gauges; `stack` has the running sections."""
 
     __slots__ = ("gauges", "metadata", "root", "stack", "start_time")
 

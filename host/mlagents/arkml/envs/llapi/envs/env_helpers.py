@@ -12,7 +12,9 @@ _MARK = "?agent_id="
 
 @dataclass(frozen=True, slots=True)
 class NamedSteps:
-    """One step of one behavior, by agent name; `rows` are the rows of the decisions."""
+    """
+    One step of a behavior's agents by agent name; `rows` are their row indices in the decisions.
+    """
 
     agents: list[str]
     observations: dict[str, Any]
@@ -24,7 +26,7 @@ class NamedSteps:
 
 
 def behavior_to_agent_id(behavior_name: str, unique_id: int) -> str:
-    """Return the name of an agent."""
+    """Return the name of an agent, made of its behavior's name and its number."""
     return f"{behavior_name}{_MARK}{unique_id}"
 
 
@@ -37,7 +39,7 @@ def unwrap_batch_steps(
     batch_steps: tuple[DecisionSteps, TerminalSteps], behavior_name: str
 ) -> NamedSteps:
     """
-    Return both batches by agent; for an agent in both, its decision.
+    Return decisions and terminal steps by agent name; of an agent in both, the decision.
 
     An observation is one array or a list of arrays; with masks, the observation of an agent that
     acts is a dict with that list and the list of masks.

@@ -18,7 +18,7 @@ _LAST_PORT = 65_535
 
 
 class PettingZooEnvFactory:
-    """One environment of the registry."""
+    """A maker of one environment of the registry, as a PettingZoo environment."""
 
     def __init__(self, env_id: str) -> None:
         self.env_id = env_id

@@ -29,7 +29,7 @@ _PICTURE = 3  # rank of a picture: channels, height, width
 
 
 class UnityGymException(error.Error):
-    """An environment cannot be wrapped, or is used wrongly."""
+    """Raised when an environment cannot be wrapped, or is used wrongly."""
 
 
 class UnityToGymWrapper(Sealed, gym.Env[Any, Any]):

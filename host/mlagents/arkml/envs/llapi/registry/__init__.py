@@ -1,4 +1,4 @@
-"""Environments by name, downloaded at their first use."""
+"""A registry of environments by name, which are downloaded at their first use."""
 
 from arkml.envs.llapi.registry.unity_env_registry import UnityEnvRegistry, default_registry
 

@@ -23,7 +23,7 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """Limits of an archive and its contents."""
+    """Limits on the size of an archive, and on the number and size of its members."""
 
     archive_bytes: int = 4 << 30
     directory_bytes: int = 32 << 20  # 300 for a member

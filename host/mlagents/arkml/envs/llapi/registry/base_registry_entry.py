@@ -8,7 +8,7 @@ from arkml.envs.llapi.base_env import BaseEnv
 
 
 class BaseRegistryEntry:
-    """An environment that the registry can create."""
+    """An environment that the registry can start."""
 
     def __init__(
         self, identifier: str, expected_reward: float | None, description: str | None
@@ -19,7 +19,7 @@ class BaseRegistryEntry:
 
     @property
     def identifier(self) -> str:
-        """Name in the registry."""
+        """The name of the environment in the registry."""
         return self._identifier
 
     @property

@@ -1,4 +1,4 @@
-"""Downloaded players, each in its own folder."""
+"""Downloaded players, each stored in its own folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def get_local_binary_path(
     limits: ArchiveLimits | None = None,
 ) -> str:
     """
-    Return the player in the archive at `url`, which is downloaded once.
+    Return the path of the player in the archive at `url`, which is downloaded once.
 
     Args:
         name: Name of the environment.
@@ -76,7 +76,11 @@ def get_local_binary_path(
 def get_local_binary_path_if_exists(
     name: str, url: str, tmp_dir: str | None = None, *, sha256: str | None = None
 ) -> str | None:
-    """Return the player in the archive at `url` if it was downloaded, with this digest if given."""
+    """
+    Return the path of the player from the archive at `url` if it was downloaded, or None.
+
+    `sha256` is the digest that the archive must have had, or None.
+    """
     extension = _EXTENSIONS.get(sys.platform)
     if extension is None:
         raise NotImplementedError("No extensions found for this platform.")

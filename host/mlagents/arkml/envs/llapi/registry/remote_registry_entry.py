@@ -1,4 +1,4 @@
-"""A player that is downloaded once, and started."""
+"""A registry entry for a player that is downloaded once, and then started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ logger = SafeLogger(__name__)
 
 
 class RemoteRegistryEntry(BaseRegistryEntry):
-    """An archive with a player for each platform, with optional SHA-256 digests in hexadecimal."""
+    """
+    A registry entry with an archive of the player for each platform.
+
+    SHA-256 digests of archives, in hexadecimal, are optional.
+    """
 
     def __init__(
         self,

@@ -13,7 +13,11 @@ from arkml.envs.llapi.side_channel.side_channel import SideChannel
 
 
 class DefaultTrainingAnalyticsSideChannel(SideChannel):
-    """Added to every UnityEnvironment without a channel of this id."""
+    """
+    Sends the versions of the trainer's packages to the player, once.
+
+    A UnityEnvironment adds this channel unless it gets a channel with the same id.
+    """
 
     CHANNEL_ID = uuid.UUID("b664a4a9-d86f-5a5f-95cb-e8353a7e8356")
 

@@ -11,10 +11,10 @@ from arkml.envs.llapi.side_channel import IncomingMessage, OutgoingMessage, Side
 
 
 class EnvironmentParametersChannel(SideChannel):
-    """Sends parameters, one message each."""
+    """Sends environment parameters to the player, one message each."""
 
     class EnvironmentDataTypes(IntEnum):
-        """Kinds of parameters."""
+        """Kinds of environment parameters in messages."""
 
         FLOAT = 0
         SAMPLER = 1
@@ -36,7 +36,7 @@ class EnvironmentParametersChannel(SideChannel):
         )
 
     def set_float_parameter(self, key: str, value: float) -> None:
-        """Send a parameter with the next step or reset."""
+        """Send a float parameter with the next step or reset."""
         msg = OutgoingMessage()
         msg.write_string(key)
         msg.write_int32(self.EnvironmentDataTypes.FLOAT)

@@ -11,7 +11,7 @@ _LONGEST = 1_024  # letters of the name of one that the player sets
 
 
 class FloatPropertiesChannel(SideChannel):
-    """The floats, as set last by either side; of those that the player sets 65,536 are kept."""
+    """Named floats that Python and the player share; at most 65,536 set by the player are kept."""
 
     def __init__(self, channel_id: uuid.UUID | None = None) -> None:
         super().__init__(channel_id or uuid.UUID("60ccf7d0-4f7e-11ea-b238-784f4387d1f7"))
@@ -36,7 +36,7 @@ class FloatPropertiesChannel(SideChannel):
         return self._float_properties.get(key)
 
     def list_properties(self) -> list[str]:
-        """Return the names that are set."""
+        """Return the names of all floats that are set."""
         return list(self._float_properties)
 
     def get_property_dict_copy(self) -> dict[str, float]:

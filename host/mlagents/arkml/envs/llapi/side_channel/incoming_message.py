@@ -1,4 +1,4 @@
-"""A reader of a message's values, in the order in which they were written."""
+"""A reader of the values in a player's message, in the order in which they were written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arkml.errors import UsageError
 
 class IncomingMessage(Sealed):
     """
-    A message from the player.
+    A message from the player, whose values are read one after another.
 
     Reading past the end returns the default value; an incomplete value raises struct.error. Reading
     begins at byte `offset`. Raises UsageError for a negative one.
@@ -34,7 +34,7 @@ class IncomingMessage(Sealed):
         return float(self._read("<f", default_value))
 
     def read_float32_list(self, default_value: list[float] | None = None) -> list[float]:
-        """Read a count and as many floats."""
+        """Read the number of floats, then the floats."""
         if self._at_end_of_buffer():
             return [] if default_value is None else default_value
         count = self.read_int32()

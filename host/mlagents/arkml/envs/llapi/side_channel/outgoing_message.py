@@ -1,4 +1,4 @@
-"""A writer of a message's values, little-endian."""
+"""A writer of the values in a message to a player, little-endian."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = SafeLogger(__name__)
 
 
 class OutgoingMessage(Sealed):
-    """A message to the player."""
+    """A message to the player, to which values are appended."""
 
     def __init__(self) -> None:
         self.buffer: bytearray = bytearray()

@@ -30,7 +30,7 @@ class SideChannelManager:
         Pass each message in `data` to its channel, in order; log a warning for unknown channels.
 
         Raises UnityEnvironmentException, before passing any, if the block is cut off or has more
-        than 65,536.
+        than 65,536 messages.
         """
         for channel_id, message in frames(data, most=_MOST_MESSAGES):
             channel = self._side_channels_dict.get(channel_id)

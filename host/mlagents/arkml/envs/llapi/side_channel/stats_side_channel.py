@@ -27,7 +27,9 @@ EnvironmentStats = Mapping[str, StatList]
 
 
 class StatsSideChannel(SideChannel):
-    """Collects the player's numbers by name, 65,536 between two calls of `get_and_reset_stats`."""
+    """
+    Collects numbers that the player reports, at most 65,536 between calls of `get_and_reset_stats`.
+    """
 
     def __init__(self) -> None:
         super().__init__(uuid.UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520"))
@@ -41,7 +43,7 @@ class StatsSideChannel(SideChannel):
         self.store(key, value, StatsAggregationMethod(msg.read_int32()))
 
     def store(self, key: str, value: float, method: StatsAggregationMethod) -> None:
-        """Store one number, unless as many wait as are kept."""
+        """Store one number, unless the limit of stored numbers is reached."""
         self._count += 1
         if self._count <= _MOST_VALUES and len(key) <= _LONGEST:
             self.stats[key].append((value, method))
