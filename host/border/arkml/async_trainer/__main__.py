@@ -37,7 +37,7 @@ _EVALUATION_SEED = 0
 
 
 class ProgressPrinter(Recorder):
-    """Prints a line at each flush, and saves models below a directory if one is given."""
+    """A recorder that prints a line at each flush, and saves models below a directory, if given."""
 
     def __init__(self, most: int, interval: int, model_dir: Path | None) -> None:
         super().__init__(model_dir)

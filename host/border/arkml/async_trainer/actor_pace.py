@@ -18,7 +18,7 @@ class AdmittedItems:
         self._total = 0
 
     def take(self, actor: int, incarnation: int, items: int) -> None:
-        """Count items received from an actor."""
+        """Count items that were received from an actor."""
         self._total += items
         if incarnation == self._incarnations[actor]:
             self._received[actor] += items

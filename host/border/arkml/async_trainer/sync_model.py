@@ -21,4 +21,4 @@ class SyncModel(Sealed, ABC):
 
     @abstractmethod
     def sync_model(self, model_info: Any) -> None:
-        """Use a model of `model_info`."""
+        """Use a model that `model_info` of another agent returned."""

@@ -12,7 +12,7 @@ from arkml.base.sealed import Sealed
 
 
 class Policy(Sealed, ABC):
-    """Chooses actions."""
+    """An object that chooses actions for observations."""
 
     @abstractmethod
     def sample(self, obs: Any) -> Any:

@@ -14,7 +14,7 @@ from arkml.base.sealed import Sealed
 
 
 class ExperienceBufferBase(Sealed, ABC):
-    """Stores items, such as transitions."""
+    """A store of items, such as transitions."""
 
     @abstractmethod
     def push(self, item: Any) -> None:
@@ -26,7 +26,7 @@ class ExperienceBufferBase(Sealed, ABC):
 
 
 class ReplayBufferBase(ExperienceBufferBase, Configurable[Any]):
-    """Stores samples and draws batches of them."""
+    """A store of samples that draws random batches of them."""
 
     @abstractmethod
     def batch(self, size: int) -> Any:

@@ -87,11 +87,11 @@ class Env(Sealed, ABC, Generic[ObsT, ActT]):
 
     @abstractmethod
     def reset_with_index(self, ix: int) -> ObsT:
-        """Begin the episode with a number, to make evaluations comparable."""
+        """Begin episode number `ix`, the same one in every evaluation, so that scores compare."""
 
     @abstractmethod
     def step(self, act: ActT) -> tuple[Step[ObsT, ActT], Record]:
-        """Act, and leave ended episodes for `reset`."""
+        """Act, without beginning new episodes where one ended; `reset` does that."""
 
     def step_with_reset(self, act: ActT) -> tuple[Step[ObsT, ActT], Record]:
         """Act, and begin a new episode where one ended, with its observation in `init_obs`."""

@@ -23,7 +23,7 @@ EPISODE_RETURN = "Episode return"
 
 
 class Evaluator(Sealed, ABC):
-    """Rates an agent."""
+    """An object that rates an agent by a score."""
 
     @abstractmethod
     def evaluate(self, agent: Policy) -> tuple[float, Record]:

@@ -63,7 +63,7 @@ class PerConfig(YamlConfig):
 
 
 class IwScheduler(Sealed):
-    """Schedule of the exponent of importance weights."""
+    """The schedule of the exponent of importance weights, which changes with optimization steps."""
 
     def __init__(self, config: PerConfig) -> None:
         self._config = config
@@ -71,7 +71,7 @@ class IwScheduler(Sealed):
 
     @property
     def beta(self) -> float:
-        """The present exponent."""
+        """The present exponent of importance weights."""
         config = self._config
         if self._n_opts >= config.n_opts_final:
             return config.beta_final
@@ -85,7 +85,7 @@ class IwScheduler(Sealed):
 
 class SumTree:
     """
-    A binary tree with the sum, minimum and maximum of the values in slots.
+    A binary tree for priority sampling, with sum, minimum and maximum of the values in slots.
 
     A priority p has the value (p + EPSILON) ** alpha.
     """
@@ -136,7 +136,7 @@ class SumTree:
                 nodes = parents  # type: ignore[assignment]
 
     def values(self, ixs: Indices) -> Floats:
-        """Return the priorities of the slots `ixs`, [n]."""
+        """Return the values of the slots `ixs`, [n]."""
         return self._sums[ixs + self._leaves]
 
     def get(self, sums: npt.ArrayLike) -> Indices:
@@ -158,7 +158,7 @@ class SumTree:
 
 class Priorities:
     """
-    Priorities of a buffer's slots, which are used from the first one on.
+    The priorities of the samples in a buffer's slots, which are filled from the first slot on.
 
     New samples enter the tree in groups, when it is next read.
     """

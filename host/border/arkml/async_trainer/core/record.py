@@ -21,11 +21,11 @@ _MOST_DIMENSIONS = 3
 
 
 class LrrError(ArkmlError):
-    """A record that lacks the requested value."""
+    """Raised when a record lacks the requested value."""
 
 
 class Record:
-    """Values by name, in order of insertion."""
+    """A record of training values by name, in order of insertion."""
 
     __slots__ = ("_values",)
 

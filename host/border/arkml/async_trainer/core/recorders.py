@@ -78,7 +78,7 @@ class BufferedRecorder(Recorder):
         return iter(self.records)
 
     def write(self, record: Record) -> None:
-        """Keep a record."""
+        """Append a record to `records`."""
         self.records.append(record)
 
 

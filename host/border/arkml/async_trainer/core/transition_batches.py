@@ -142,7 +142,7 @@ class IntoBatch(Protocol):
     """An observation or action that a replay buffer can hold."""
 
     def into_batch(self) -> BatchBase:
-        """Return a batch of this one or these several."""
+        """Return a batch of this observation or action, or of these n parallel ones."""
 
 
 def batch_of(data: Any) -> Any:

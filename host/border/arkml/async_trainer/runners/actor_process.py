@@ -39,7 +39,7 @@ _CHECK_EVERY = 0.1
 
 
 def check_main_guard() -> None:
-    """Raise UsageError if an actor's process is importing the main module."""
+    """Raise UsageError in an actor's process that is importing the main module again."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError(NO_GUARD)
 
@@ -62,7 +62,7 @@ class _Frames:
 
 
 class ProcessLink:
-    """The runner, as the actor in this process sees it."""
+    """The connection of the actor in this process to its runner."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The choice of a runner."""
+"""The choice of a runner, which runs actors in threads, in processes or on a Ray cluster."""
 
 from __future__ import annotations
 

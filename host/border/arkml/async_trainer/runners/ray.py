@@ -40,8 +40,8 @@ class RayRunner(Closing):
     """
     Runs each actor as a Ray actor. Ray never restarts one: the manager does.
 
-    A thread waits for pending calls: one takes the next message of an actor, another one updates
-    its state. A model is put into the object store once, in place of its predecessor.
+    Each actor has pending calls, for which a thread waits: one call takes the actor's next message,
+    another updates its state. A model is put into the object store once, replacing its predecessor.
     """
 
     def __init__(self, address: str | None = None) -> None:

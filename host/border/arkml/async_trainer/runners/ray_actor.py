@@ -40,8 +40,8 @@ class RayActor:
     """
     Runs an actor's loop in a thread, while Ray calls the methods from other threads.
 
-    A message is handed to a call that waits for it, so the loss of a node loses one message and the
-    items after it.
+    Each message is returned by a call that waits for it, so if a node is lost, at most one message
+    and the items after it are lost.
     """
 
     def __init__(self, data: bytes) -> None:

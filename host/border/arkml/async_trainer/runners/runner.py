@@ -38,7 +38,7 @@ class ActorJob:
 
 @dataclass(frozen=True, slots=True)
 class ActorStat:
-    """Number of an actor's environment steps, and their duration in seconds."""
+    """The number of an actor's environment steps, and the seconds that they took."""
 
     env_steps: int
     duration: float
@@ -69,7 +69,7 @@ class Waits:
 
 
 class ActorLink(Protocol):
-    """The manager, as the loop of an actor sees it."""
+    """The interface of an actor's loop to the manager of actors."""
 
     @property
     def is_stopped(self) -> bool:

@@ -24,7 +24,7 @@ _NOT_HELD = -1
 
 class ActorCounters:
     """
-    The counters of one actor.
+    The counters of one actor in memory that is shared between processes.
 
     The runner writes `read` and the admitted items, the actor everything else.
     """
