@@ -192,7 +192,7 @@ class Frame:
     One frame of a wasm backtrace.
 
     Args:
-        function: Its demangled name, otherwise the name of its export or its index.
+        function: The function's demangled name, or the name of its export, or its index.
         module: Name of the module.
         offset: Byte offset in the original module, None after a stack overflow.
         places: Source files with lines, such as "src/lib.rs:12:5", innermost inlined function
@@ -299,7 +299,7 @@ class PolicyFailed(GuestError):
 
 class GameFunctionFailed(GuestError):
     """
-    A function of the embedder's game failed, which the guest imports.
+    A function of the embedder's game, which the guest imports, failed.
 
     Either it raised an exception, which is the `__cause__`, or it returned what the import cannot
     take.
@@ -308,9 +308,9 @@ class GameFunctionFailed(GuestError):
 
 class ReloadUndone(GuestError):
     """
-    A guest failed right after a reload, and goes on with the module before and its state.
+    A guest failed right after a reload, and continues with the previous module and its state.
 
-    The error is its `__cause__`.
+    The error of the guest is the `__cause__`.
     """
 
 
@@ -366,8 +366,8 @@ class StateRefused(ArkmlError):
     """
     The state of a guest cannot be saved or restored.
 
-    It is of another module, damaged, of a later release or over a limit; or the guest has what
-    cannot be copied.
+    The state is of another module, damaged, of a later release or over a limit; or the guest has
+    something that cannot be copied.
     """
 
 
@@ -377,10 +377,10 @@ class TraceRefused(ArkmlError):
 
 class ReplayDiffers(ArkmlError):
     """
-    A guest does otherwise in a replay than it did when the trace was written.
+    A guest does something else in a replay than when the trace was recorded.
 
     Attributes:
-        frame: The number of the frame.
+        frame: The number of the frame that differs.
 
     """
 

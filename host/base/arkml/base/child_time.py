@@ -19,6 +19,6 @@ def add_child_seconds(seconds: float) -> None:
 
 
 def take_child_seconds() -> float:
-    """Return the seconds added on this thread since the last call."""
+    """Return the processor seconds added on this thread since the last call."""
     used, _thread.used = _thread.used, 0.0
     return used

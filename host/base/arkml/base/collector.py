@@ -1,4 +1,4 @@
-"""The garbage collector of Python, kept from looking at what stays."""
+"""Pausing of Python's garbage collector while many lasting objects are made."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _has_frozen = False
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """
-    Pause the garbage collector: a thousand guests, for example, are 90,000 objects that all stay.
+    Pause the garbage collector in a `with` block that makes many lasting objects.
 
-    They are moved to the oldest generation, as all that is alive, so that they are not looked at
-    twice on their way there; unless the embedder has frozen objects, which cannot be told apart, or
-    had some when a process first made guests.
+    A thousand guests, for example, are 90,000 objects. After the block all live objects are moved
+    to the oldest generation, so that new ones are not examined twice on their way there; unless the
+    embedder has frozen objects, which cannot be told apart, or had some when a process first made
+    guests.
     """
     global _has_frozen
     paused = gc.isenabled()

@@ -1,4 +1,4 @@
-"""File descriptors of a process: each connection of a server takes one."""
+"""Limits on file descriptors of a process, of which each connection of a server takes one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNLIMITED = 1 << 20
 
 def room_for_connections(wanted: int = 0) -> int:
     """
-    Return the number of connections that fit into the limit of descriptors, at most `wanted`.
+    Return how many connections fit into the limit of file descriptors, at most `wanted`.
 
     The process's limit is raised as far as its user may, so that idle connections never take the
     descriptors that the server itself needs.
@@ -33,7 +33,7 @@ def room_for_connections(wanted: int = 0) -> int:
 
 def share_for_connections() -> int:
     """
-    Return the number of connections that one port of several may have: a quarter of descriptors.
+    Return how many connections one of several ports may have: a quarter of the descriptors.
 
     A server of trials has two ports of gRPC and one for browsers, and needs the rest itself.
     """

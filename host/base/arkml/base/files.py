@@ -79,10 +79,10 @@ def open_file(
     within: int | None = None,
 ) -> IO[bytes]:
     """
-    Open a plain file, without waiting for a pipe or device that may be there in its place.
+    Open a regular file, without waiting for a pipe or device that may have its name.
 
-    `within` is the descriptor of the folder that a relative path begins at, the current one by
-    default. Raises OSError for a pipe, a socket, a device or a directory and, without `follow`,
+    `within` is the descriptor of the folder to which a relative path is relative, by default the
+    current one. Raises OSError for a pipe, a socket, a device or a directory and, without `follow`,
     for a symbolic link.
     """
     require_possible(path)
@@ -97,10 +97,11 @@ def open_file(
 
 def open_inside(folder: Path, name: str) -> IO[bytes]:
     """
-    Open a plain file of a folder that someone has named, such as "data/rows.hdf5".
+    Open a regular file in a folder that a user named, such as "data/rows.hdf5".
 
-    The folder may be a symbolic link, as it was named; what it holds may come from anybody. Raises
-    OSError as `open_file` does, and for a symbolic link on the way from the folder to the file.
+    The folder may be a symbolic link, since the user named it; its contents may come from anyone.
+    Raises OSError as `open_file` does, and for a symbolic link on the way from the folder to the
+    file.
     """
     *parents, last = name.split("/")
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -123,9 +124,9 @@ def open_inside(folder: Path, name: str) -> IO[bytes]:
 
 def read_plain(path: Path, *, follow: bool = True, most: int = _MOST_OF_FILE) -> bytes:
     """
-    Return the content of a file that `open_file` opens, which has at most `most` bytes, or 1 GiB.
+    Return the content of a regular file of at most `most` bytes, by default 1 GiB.
 
-    Raises OSError.
+    Raises OSError as `open_file` does, and for a larger file.
     """
     with open_file(path, follow=follow) as file:
         return _read_at_most(file, path, most)
@@ -168,9 +169,9 @@ def read_file(path: Path, *, most: int | None = None) -> bytes:
     """
     Return the content of a file, which has at most `most` bytes.
 
-    Without `most` a plain file may have 1 GiB, and another file 64 MiB: so pipes are read to their
-    ends, and endless devices such as /dev/zero are refused. Raises OSError, also for a larger file
-    and for an impossible path.
+    Without `most` a regular file may have 1 GiB, and any other file 64 MiB: so pipes are read to
+    their ends, and endless devices such as /dev/zero are refused. Raises OSError, also for a larger
+    file and for an impossible path.
     """
     require_possible(path)
     with path.open("rb") as file:
@@ -210,8 +211,8 @@ def lock_file(path: Path) -> int:
     """
     Lock a file exclusively, until the returned file descriptor and its copies are closed.
 
-    Raises BlockingIOError if another process holds the lock, and OSError, also for a symbolic link
-    and for all else that is not a plain file.
+    Raises BlockingIOError if another process holds the lock, and OSError, also for anything but a
+    regular file, such as a symbolic link.
     """
     import fcntl
 
@@ -231,5 +232,5 @@ def lock_file(path: Path) -> int:
 
 
 def named(name: str | Path, text: str) -> str:
-    """Prefix `text` with the name of its file unless it contains the name."""
+    """Return a text prefixed with a file's name, unless the text contains the name."""
     return text if Path(name).name in text else f"{name}: {text}"

@@ -32,7 +32,7 @@ clients are then cancelled, and memory grows by what waits.
 
 
 def port_options() -> list[tuple[str, int]]:
-    """Return the options of a server that strangers may connect to."""
+    """Return the gRPC options of a server to which strangers may connect."""
     return [
         *METADATA_OPTIONS,
         ("grpc.max_concurrent_streams", STREAMS),

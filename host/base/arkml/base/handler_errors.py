@@ -1,4 +1,6 @@
-"""Errors that a signal handler of the program has raised in the middle of something else."""
+"""
+Recognition of exceptions that a signal handler of the program raised in the middle of other code.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ T = TypeVar("T")
 
 def is_of_handler(error: BaseException) -> bool:
     """
-    Return whether a signal handler has raised an error, by its traceback.
+    Return whether a signal handler raised an exception, judged by its traceback.
 
     A handler runs in the middle of any function of the main thread: if it raises, for example for a
     time limit of pytest, that function has not failed.
@@ -31,8 +33,8 @@ def when_done(future: Future[T], settle: Callable[[Future[T]], Any]) -> None:
     """
     Call `settle` with a future once it is done: now if it is, else on the thread that sets it.
 
-    A future that is done logs and drops what a callback raises, and so what a signal handler of the
-    program raises in the middle of it; here the caller gets it.
+    A future logs and drops exceptions of its callbacks, and so exceptions that a signal handler
+    raises during a callback. If the future is already done, the caller gets them here.
     """
     if future.done():
         settle(future)

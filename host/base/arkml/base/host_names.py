@@ -17,7 +17,7 @@ _REMEMBERED = 64  # names by which clients ask: each of them repeats its own
 
 class HostRule:
     """
-    The Host headers that a server accepts.
+    The rule by which a server accepts the Host headers of requests.
 
     At a loopback address it accepts loopback names and `allowed` names only, because a web page can
     have its own name resolve to that address (DNS rebinding). At another address it accepts every
@@ -46,7 +46,9 @@ class HostRule:
         return b", ".join(names).decode("latin-1")[:_MOST_SHOWN]
 
     def is_own(self, authority: str) -> bool:
-        """Return whether no foreign web page can have this name: an address, or an allowed name."""
+        """
+        Return whether a host cannot be a foreign web page's name: an address, or an allowed name.
+        """
         name = host_in(authority)
         return _is_address(name) or is_loopback(name) or name in (self._names or ())
 
@@ -78,7 +80,7 @@ def listening_authority(host: str, port: int) -> str:
 
 
 def bare_host(host: str) -> str:
-    """Return an address to listen at, without the brackets of an IPv6 endpoint."""
+    """Return a host to listen at, without the brackets around an IPv6 address."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
@@ -99,7 +101,7 @@ def is_this_machine(host: str) -> bool:
 
 def proxy_of(host: str, scheme: str = "http") -> str:
     """
-    Return the environment variable with the proxy for requests to a host; empty without one.
+    Return the name of the environment variable that sets a proxy for a host, "" without a proxy.
 
     This machine is never behind a proxy, whatever NO_PROXY says.
     """
@@ -115,7 +117,9 @@ def grpc_proxy_options(authority: str) -> list[tuple[str, int]]:
 
 
 def proxy_note(authority: str) -> str:
-    """Return the end of a sentence about an unreachable gRPC server: its proxy, if it has one."""
+    """
+    Return words for the end of a sentence about an unreachable gRPC server: its proxy, if any.
+    """
     names = ("grpc_proxy", "https_proxy", "http_proxy")  # all that gRPC reads, in its order
     host = host_in(authority)
     if is_this_machine(host) or not any(map(os.environ.get, names)) or _bypasses(host):

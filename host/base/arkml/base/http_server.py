@@ -1,4 +1,4 @@
-"""Servers of HTTP by uvicorn, with the limits of time, size and number that it leaves to others."""
+"""HTTP servers by uvicorn, with limits of time, size and number that uvicorn does not have."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _FRAMING = 8
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """
-    Limits of connections. A limit of 0 is off, but for the last.
+    Limits of HTTP connections. 0 switches a limit off, except the last one.
 
     Attributes:
-        header_seconds: Seconds that the header of a request may take.
+        header_seconds: Seconds in which the header of a request must arrive.
         header_bytes: Bytes that the header of a request may have.
-        body_seconds: Seconds in which the rest of a body that was answered has to arrive, and in
-            which a client has to take a part of an answer.
-        keep_alive: Seconds of a connection without a request.
+        body_seconds: Seconds in which the rest of a body must arrive after its answer, and in which
+            a client must read a part of an answer.
+        keep_alive: Seconds after which a connection without a request is closed.
 
     """
 
@@ -64,10 +64,10 @@ class HttpLimits:
 
 class LimitedConfig(uvicorn.Config, ABC):
     """
-    The configuration of a server, with the answers to connections that it does not want.
+    The configuration of a limited server, with its answers to connections that it refuses.
 
-    `named` are parameters of uvicorn. A client whose request comes too late is told so if
-    `tells_late`.
+    `named` are parameters of uvicorn. With `tells_late`, a client whose request comes too late gets
+    an answer.
     """
 
     tells_late = True
@@ -100,7 +100,9 @@ class LimitedConfig(uvicorn.Config, ABC):
         )
 
     def load(self) -> None:
-        """Read the certificate. Raises OSError if it cannot be used, which errors of TLS are."""
+        """
+        Read the TLS certificate. Raises OSError, of which TLS errors are a kind, if it is unusable.
+        """
         with contextlib.ExitStack() as opened:
             # OpenSSL takes names only: it gets those of open files, since it would wait for a pipe
             # that has come in the place of one, and for no signal.
@@ -113,11 +115,13 @@ class LimitedConfig(uvicorn.Config, ABC):
 
     @abstractmethod
     def problem_with(self, connection: LimitedProtocol) -> str:
-        """Return why a new connection is refused, empty to take it."""
+        """Return why a new connection is refused, "" to accept it."""
 
     @abstractmethod
     def refusal(self, text: str) -> tuple[str, bytes]:
-        """Return headers, as lines of HTTP, and the body of an answer that ends a connection."""
+        """
+        Return the header lines and the body of an answer that refuses a connection with a text.
+        """
 
 
 class LimitedServer(uvicorn.Server):
@@ -129,9 +133,9 @@ class LimitedServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """
-        Listen at sockets as uvicorn does, with the time of a header for the handshake of TLS.
+        Listen at sockets as uvicorn does, with the time limit of headers also for TLS handshakes.
 
-        asyncio gives it a minute, in which a silent client keeps a descriptor.
+        asyncio allows a minute for a handshake, in which a silent client keeps a file descriptor.
         """
         await self.lifespan.startup()
         if self.lifespan.should_exit:
@@ -158,7 +162,7 @@ class LimitedServer(uvicorn.Server):
         self.started = True
 
     async def begin(self, listening: socket.socket) -> asyncio.Task[None]:
-        """Begin to serve at a socket, and return the task that does until `should_exit` is set."""
+        """Begin to serve at a socket; the returned task serves until `should_exit` is set."""
         serving = asyncio.create_task(self.serve(sockets=[listening]))
         while not self.started and not serving.done():
             await asyncio.sleep(0.005)
@@ -240,7 +244,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.headers = []  # bytes may come before the first request that begin none
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection, or refuse it."""
+        """Accept a new connection, or refuse it."""
         super().connection_made(transport)
         self.flow = _HeldReading(transport)
         if problem := self.config.problem_with(self):
@@ -252,7 +256,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """
         Tell the application that the connection has ended, and stop the timers.
 
-        uvicorn tells the newest request, which may wait behind the one that is answered.
+        uvicorn itself notifies only the newest request, which may be waiting for an earlier one.
         """
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
@@ -270,7 +274,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._parse()
 
     def on_message_begin(self) -> None:
-        """Note that a header begins, and with it its time."""
+        """Note that a request's header begins, and start its time limit."""
         self._part = _Part.HEADER
         self._wait_for(None)
         self._outside, self._piece = self._piece, 0
@@ -279,7 +283,9 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Note that a body begins, which may be empty; fields that are kept now are trailers."""
+        """
+        Note that the header has ended: later fields are trailers. A body, possibly empty, begins.
+        """
         self._part = _Part.BODY
         # The parser has checked that it is a number.
         self._announced = int(dict(self.headers).get(b"content-length", 0))
@@ -310,12 +316,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._watch()
 
     def pause_writing(self) -> None:
-        """Cut the connection unless its client takes a part of the answer in time."""
+        """Note that a client reads slowly; cut the connection unless it reads a part in time."""
         super().pause_writing()
         self._check_taken(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """Stop the timer of a stalled answer: the client has taken the bytes that were sent."""
+        """Stop the time limit of a stalled answer, since the client has read the bytes sent."""
         super().resume_writing()
         if self._stalled is not None:
             self._stalled.cancel()

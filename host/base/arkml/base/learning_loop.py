@@ -1,4 +1,4 @@
-"""The turn of a learning loop: take samples, optimize, send the model, record."""
+"""A learning loop, in turns: take samples, optimize, send the model, record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class TurnCounts(NamedTuple):
-    """Number of samples and of updates in a turn."""
+    """The numbers of samples and of updates in one turn of a learning loop."""
 
     samples: int
     updates: int
@@ -17,7 +17,8 @@ class LearningLoop(ABC):
     """
     The steps of a turn, implemented by the hive's learner and the trainers of `async_trainer`.
 
-    These decide the number of updates in a turn, the pace and the end of the loop (decision 17).
+    The implementations decide the number of updates in a turn, the pace and the end of the loop
+    (decision 17).
     """
 
     @abstractmethod
@@ -36,11 +37,11 @@ class LearningLoop(ABC):
     @property
     @abstractmethod
     def is_sync_due(self) -> bool:
-        """True if the actors should get the model."""
+        """True if the model is to be sent to the actors now."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Send the model."""
+        """Send the model to the actors."""
 
     @property
     @abstractmethod
@@ -49,11 +50,11 @@ class LearningLoop(ABC):
 
     @abstractmethod
     def record(self) -> None:
-        """Record and report."""
+        """Record values of this turn, and report progress."""
 
 
 def take_turn(loop: LearningLoop) -> TurnCounts:
-    """Take one turn of a loop."""
+    """Take one turn of a learning loop, and return how much was done."""
     samples = loop.drain()
     updates = 0
     if loop.is_ready:

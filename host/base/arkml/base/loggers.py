@@ -1,4 +1,6 @@
-"""Loggers whose handlers cannot fail a guest's call, and notices given once a process."""
+"""
+Loggers whose handlers cannot fail a guest's call, and texts that are logged once in a process.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ _noticed: set[tuple[str, str]] = set()
 
 class SafeLogger(logging.LoggerAdapter[logging.Logger]):
     """
-    The logger `name`, whose methods do not raise exceptions of its handlers and filters.
+    A wrapper of the logger `name` that does not raise exceptions of handlers and filters.
 
     Handlers of the standard library write their own errors to stderr, by `Handler.handleError`; an
     embedder's may raise anything from `emit`. The first exception of each type is written to
     stderr, unless `logging.raiseExceptions` is False. KeyboardInterrupt, SystemExit and exceptions
-    of signal handlers are raised.
+    of signal handlers are raised all the same.
     """
 
     def __init__(self, name: str) -> None:
@@ -67,5 +69,5 @@ def notice(
 
 
 def forget_notices() -> None:
-    """Log each text again, as in a new process."""
+    """Forget which texts `notice` has logged, as in a new process."""
     _noticed.clear()

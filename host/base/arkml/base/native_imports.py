@@ -10,13 +10,13 @@ from typing import Any
 
 
 def import_onnx() -> Any:
-    """Return the package onnx."""
+    """Import the package onnx completely, and return it."""
     return _whole("onnx")
 
 
 def import_onnxruntime() -> Any:
     """
-    Return the package onnxruntime, with telemetry disabled unless it is imported already.
+    Import the package onnxruntime, with telemetry disabled unless it was imported before.
 
     Telemetry would start a thread and leave a file in the temporary directory.
     """
@@ -25,7 +25,7 @@ def import_onnxruntime() -> Any:
 
 
 def without_telemetry() -> None:
-    """Disable the telemetry of onnxruntime, whose libraries look at this when they are loaded."""
+    """Disable the telemetry of onnxruntime; call it before the library is loaded."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 

@@ -12,7 +12,9 @@ from arkml.errors import UsageError
 
 
 def path_of(path: str | os.PathLike[str], what: str) -> Path:
-    """Return a path; `what` describes it in the message. Raises UsageError for a bytes path."""
+    """
+    Return a path as a Path. Raises UsageError for a bytes path; `what` names it in the message.
+    """
     try:
         return Path(path)
     except TypeError:

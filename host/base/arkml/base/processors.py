@@ -12,7 +12,7 @@ _MANY = 1 << 16
 
 
 def usable_processors() -> int:
-    """Return the processors that this process may use: by its affinity, and its cgroup's quota."""
+    """Return how many processors this process may use, by its affinity and its cgroup's quota."""
     if sys.platform == "linux":
         return max(1, min(len(os.sched_getaffinity(0)), _quota()))
     return os.cpu_count() or 1

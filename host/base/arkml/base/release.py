@@ -1,3 +1,3 @@
-"""The release of all packages of arkml, which are released together."""
+"""The release number of arkml's packages, which are all released together."""
 
 RELEASE = "0.1.0"

@@ -13,9 +13,9 @@ class Sealed:
     """
     A mixin that refuses unknown attributes, which would silently do nothing.
 
-    On a finished object only existing attributes can be set, attributes that its class has or
-    annotates, and private ones such as `_name`; with `_is_read_only` only properties with a setter.
-    No attribute can be deleted. Objects of classes that programs derive take any attribute.
+    After `__init__`, only attributes that exist, that the class has or annotates, or that are
+    private, such as `_name`, can be set; with `_is_read_only` only properties with a setter. No
+    attribute can be deleted. Classes that programs derive are not restricted.
     """
 
     _is_read_only: ClassVar[bool] = False

@@ -57,7 +57,9 @@ def short_repr(record: Any) -> str:
 
 
 def cut_text(value: object) -> str:
-    """Return the text of a value or exception that quotes an untrusted file, on a short line."""
+    """
+    Return the text of a value or exception on one short line, since it may quote untrusted files.
+    """
     text = " ".join(str(value).split())
     return text if len(text) <= _LETTERS_OF_REASON else f"{text[:_LETTERS_OF_REASON]}…"
 

@@ -1,4 +1,4 @@
-"""The files beside a database of SQLite, which may come from a stranger."""
+"""Checks of the files beside an SQLite database, which may come from a stranger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _NAMED = bytes.fromhex("d9d505f920a163d7")
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a file is a plain one, not a link, pipe, device or folder. Raises OSError."""
+    """
+    Return whether a path is a regular file, not a link, pipe, device or folder. Raises OSError.
+    """
     return stat.S_ISREG(path.lstat().st_mode)
 
 
@@ -49,8 +51,8 @@ def names_another_file(database: Path) -> bool:
     """
     Return whether the rollback journal beside a database names a super-journal.
 
-    SQLite deletes that file. No journal of a transaction in one database names any. Raises OSError
-    for a journal that is not a plain file.
+    SQLite would delete the named file; journals of transactions in a single database name none.
+    Raises OSError for a journal that is not a regular file.
     """
     path = database.resolve()
     try:

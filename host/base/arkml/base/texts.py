@@ -1,4 +1,4 @@
-"""Texts for guests, which are UTF-8."""
+"""Encoding of texts for guests as UTF-8."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from arkml.errors import UsageError
 
 def utf8(text: str, what: str) -> bytes:
     """
-    Return the bytes of a text; `what` names it in the message.
+    Return the UTF-8 bytes of a text; `what` names it in the message.
 
-    Raises UsageError for half of a surrogate pair, such as U+DCFF, which Python makes of a byte of
-    the command line that is not UTF-8.
+    Raises UsageError for half of a surrogate pair, such as U+DCFF, by which Python represents bytes
+    of the command line that are not UTF-8.
     """
     try:
         return text.encode()

@@ -1,4 +1,4 @@
-"""YAML documents that anyone may have written, with bounds on what they expand to."""
+"""Reading of untrusted YAML documents, with limits on what they expand to."""
 
 from __future__ import annotations
 

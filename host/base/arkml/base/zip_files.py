@@ -1,4 +1,6 @@
-"""Zip files whose directories are bounded, since zipfile reads a directory as a whole."""
+"""
+Reading of zip files with large directories refused, since zipfile reads the directory as a whole.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ _MOST_OF_END = 1 << 17  # bytes, more than the record at the end has with its co
 
 
 class DirectoryTooLarge(BadZipFile):
-    """A zip file has more members, or longer names, than its reader takes."""
+    """Raised when a zip file has more members, or longer names, than allowed."""
 
 
 def open_zip(file: IO[bytes], most: int) -> ZipFile:
     """
-    Open a zip file to read it, whose directory has at most `most` bytes.
+    Open a zip file for reading, if its directory has at most `most` bytes.
 
     zipfile takes eight times the memory of a directory for its members. `file` stays open. Raises
     DirectoryTooLarge, and BadZipFile for a damaged file.

@@ -18,9 +18,9 @@ class Deaths:
 
     def note(self, now: float) -> float:
         """
-        Note a death at `now`, in seconds; return the seconds to wait before the next start.
+        Note a death at the time `now`, in seconds; return the seconds to wait before a restart.
 
-        It is 0 for the first MAX_REPLACEMENTS deaths within WITHIN_SECONDS.
+        The wait is 0 for the first MAX_REPLACEMENTS deaths within WITHIN_SECONDS.
         """
         self._times.append(now)
         if len(self._times) <= MAX_REPLACEMENTS:

@@ -32,7 +32,7 @@ _KILLED_WITHIN = 5.0
 
 class LocalWorker:
     """
-    A program in its own process group, which is killed after it, or with this process.
+    A worker program in its own process group, which is killed after it, or with this process.
 
     The latest thousand events are kept. A thread calls `on_line` with the name of the worker and
     each line of its standard error.
@@ -98,7 +98,7 @@ class LocalWorker:
         return events
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Give the program a message behind its job. Never waits. Raises UsageError."""
+        """Queue a message, a JSON object, for the program. Never waits. Raises UsageError."""
         line = json_line(message)
         with self._changing:
             if not self._is_stopped and self.is_alive:
@@ -238,7 +238,7 @@ def job_line(job: Mapping[str, Any]) -> bytes:
 
 
 def json_line(values: Mapping[str, Any]) -> bytes:
-    """Encode what a worker gets as a line of JSON. Raises UsageError."""
+    """Encode a job or a message for a worker as a line of JSON. Raises UsageError."""
     try:
         text = json.dumps(dict(values), separators=(",", ":"))
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Interfaces of worker programs and of the places where they run."""
+"""Interfaces of worker programs and of the machines or clusters where they run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RunnerName = Literal["processes", "ray"]
 
 
 class Worker(Protocol):
-    """A worker program."""
+    """A worker program that was started."""
 
     name: str
 
@@ -30,9 +30,9 @@ class Worker(Protocol):
 
     def send(self, message: Mapping[str, Any]) -> None:
         """
-        Give the program a message, a JSON object, behind its job. Never waits.
+        Queue a message, a JSON object, which the program reads after its job. Never waits.
 
-        A program that has ended, or is asked to end, gets none.
+        A program that has ended, or is being ended, does not get it.
         """
 
     def stop(self, seconds: float) -> None:

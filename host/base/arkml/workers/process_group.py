@@ -13,7 +13,7 @@ from typing import Any
 
 class ProcessGroup:
     """
-    A process in its own session, out of Ctrl-C's reach, and the processes that it starts there.
+    A process in its own session, which Ctrl-C does not reach, with the processes that it starts.
 
     When it has ended, the processes that it started are killed. Any thread may call any method.
     """
@@ -64,7 +64,9 @@ class ProcessGroup:
 
 
 def ended_by(status: int) -> str:
-    """Describe the end of a process, for example `was killed by SIGKILL`, `ended with status 1`."""
+    """
+    Return a text on how a process ended, such as `was killed by SIGKILL` or `ended with status 1`.
+    """
     if status >= 0:
         return f"ended with status {status}"
     try:

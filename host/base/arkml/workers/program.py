@@ -1,4 +1,4 @@
-"""A worker program's side: its job, its events, and the link to its parent."""
+"""The inside of a worker program: its job, its events, and the link to its parent process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Program:
         self._printing = threading.Lock()
 
     def read(self, part: bytes) -> None:
-        """Take a part of the standard input behind the job; lines are messages."""
+        """Handle bytes of the standard input that follow the job; each line is a message."""
         self._unread += part
         if b"\n" not in part:
             return

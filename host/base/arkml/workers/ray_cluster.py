@@ -209,7 +209,7 @@ def _named(address: str | None) -> str:
 
 
 def lost(error: BaseException) -> str:
-    """Return the reason for the loss of a Ray actor, as a text to follow "was lost: "."""
+    """Return why a Ray actor was lost, as a text to follow "was lost: "."""
     text = " ".join(str(error).split())
     for mark, reason in (
         ("node has died", "its node has died"),

@@ -30,7 +30,7 @@ class RelayState(NamedTuple):
 
 
 class WorkerRelay:
-    """The part of a Ray actor that runs a worker program on its node."""
+    """The Ray actor's object that runs a worker program on its node."""
 
     def __init__(self, module: str, job: bytes, name: str) -> None:
         """Start the program. Raises OSError."""
@@ -38,7 +38,7 @@ class WorkerRelay:
 
     def state(self, seconds: float, messages: Sequence[Mapping[str, Any]]) -> RelayState:
         """
-        Give the program messages, wait at most `seconds` for its end, and return its state.
+        Pass messages to the program, wait at most `seconds` for its end, and return its state.
         """
         worker = self._worker
         for message in messages:
@@ -58,7 +58,7 @@ class WorkerRelay:
 
 class RayWorker:
     """
-    A program on a node of a Ray cluster.
+    A worker program on a node of a Ray cluster.
 
     The latest thousand events are kept.
     """
@@ -88,7 +88,7 @@ class RayWorker:
         return events
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Give the program a message, at most `_ASK_EVERY` seconds later. Never waits."""
+        """Queue a message for the program, sent at most `_ASK_EVERY` seconds later. Never waits."""
         self._unsent.append(dict(message))
 
     def stop(self, seconds: float) -> None:
@@ -114,7 +114,7 @@ class RayWorker:
         self._end("")
 
     def answered(self) -> None:
-        """Handle the answer to the pending call, and make the next one."""
+        """Handle the answer to the pending call to the node, and make the next call."""
         try:
             answer = self._ray.get(self.call)
         except Exception as error:  # Ray raises many kinds
