@@ -1,4 +1,4 @@
-"""The command line `arkml`: its commands, its usage errors, its version."""
+"""The application of the command `arkml`: its subcommands, its usage errors, its version."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _INTERRUPTED = 130
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the command line with the command that `words` begin with, or with all commands."""
+    """Return the application with the command that `words` begin with, or with all commands."""
     app = typer.Typer(
         name="arkml",
         help="Run WebAssembly guests that act with trained policies, and train them.",

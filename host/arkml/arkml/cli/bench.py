@@ -33,7 +33,7 @@ _FRAMES, _CALLS = (1000, 50), (20, 2)  # counted, and before that for warming up
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """The options of one measurement."""
+    """The options of `arkml bench`."""
 
     guest: options.GuestFile
     task: options.TaskOptions
@@ -59,7 +59,7 @@ class BenchOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml bench` to the application."""
     options.add_command(app, "bench", BenchOptions, bench, epilog=_EPILOG, takes_numbers=True)
 
 

@@ -1,4 +1,4 @@
-"""The checks of a smoke test, in their order, up to the first failure that stops the guest."""
+"""The checks of a smoke test in their order, up to a failure after which the guest cannot go on."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _OVER_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of a smoke test, and the table of limits that is shown below it."""
+    """The result of one check of a smoke test, with a table of limits to show below it, if any."""
 
     name: str
     passed: bool
@@ -71,7 +71,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class SmokeTest:
-    """A smoke test with its options, for any number of guests."""
+    """A smoke test, with its options, that can be run on any number of guests."""
 
     host: HostOptions
     frames: int
@@ -80,7 +80,7 @@ class SmokeTest:
     hive: HiveGrant | None = None
 
     def run(self, path: Path) -> Iterator[Check]:
-        """Test the guest in a file, and yield check by check. Raises UsageError for bad options."""
+        """Test the guest in a file, and yield one check after another. Raises UsageError."""
         host = self.host.open_host(
             name=path.name, arguments=self.cmdlet or "", hive=self.hive, keep_stdout=True
         )

@@ -26,7 +26,7 @@ _EPILOG = options.epilog(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeOptions:
-    """The options of one description."""
+    """The options of `arkml describe`."""
 
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An ONNX or Cervo file.", show_default=False)
@@ -38,7 +38,7 @@ class DescribeOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml describe` to the application."""
     options.add_command(app, "describe", DescribeOptions, describe_model, epilog=_EPILOG)
 
 

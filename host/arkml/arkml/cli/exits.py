@@ -32,7 +32,12 @@ _OF_THE_SYSTEM = frozenset(
 
 
 def exit_code(error: BaseException) -> int:
-    """Return 1 for a failed guest or a bug of the host, 2 where no guest ran, such as bad usage."""
+    """
+    Return the exit code for an error.
+
+    It is 1 for a failed guest or a bug of the host, and 2 if no guest ran, for example after bad
+    usage.
+    """
     if _is_of_the_system(error):
         return UNUSABLE
     if isinstance(error, GuestError) or not isinstance(error, ArkmlError):
@@ -41,7 +46,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def run(job: Job, *, as_json: bool, debug: bool) -> NoReturn:
-    """Run a job and end the process; SIGTERM and SIGHUP interrupt it as Ctrl-C does."""
+    """Run a command's job and end the process; SIGTERM and SIGHUP interrupt it as Ctrl-C does."""
     SIGNALS.catch(leave)
     try:
         status = _run(job, as_json=as_json, debug=debug)
@@ -105,7 +110,7 @@ def print_failure(text: str, error: Exception, *, as_json: bool) -> None:
 
 
 def print_error(text: str) -> None:
-    """Write one line, or a few that belong together, to stderr."""
+    """Write a text of one or a few lines about an error to stderr."""
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     mark = "\x1b[1;31merror:\x1b[0m" if color else "error:"
     sys.stderr.write(f"{mark} {text}\n")

@@ -1,4 +1,4 @@
-"""The task of a guest as commands run it: announced, stepped, and judged at its end."""
+"""The task of a guest in a command: announced, done step by step, and judged at its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compile_file(host: Host, path: Path) -> CompiledModule:
 
 
 def announce(module: CompiledModule, instances: int = 1) -> None:
-    """Say on stderr that the guest starts, for example `running 64 x npc.wasm (applet)`."""
+    """Write to stderr that the guest starts, for example `running 64 x npc.wasm (applet)`."""
     count = f"{instances:,} x " if instances > 1 else ""
     sys.stderr.write(f"running {count}{harmless(module.name)} ({module.info.kind.value})\n")
     sys.stderr.flush()
@@ -49,9 +49,9 @@ def perform(
     state: GuestSnapshot | FleetSnapshot | None = None,
 ) -> None:
     """
-    Initialize the guest, or restore it, and do `count` steps.
+    Initialize the guest, or restore a state, and do `count` steps of its task.
 
-    Says on stderr in which step it failed.
+    If a step fails, its number is written to stderr.
     """
     try:
         if state is None:
@@ -73,7 +73,7 @@ def perform(
 
 
 def complaints_of(options: HostOptions, runner: TaskRunner, instances: int) -> tuple[str, ...]:
-    """Return sentences about guests that failed and about a policy that never acted."""
+    """Return sentences about guests that failed, and about a policy that was never used."""
     failed = [failure_summary(runner.failures, instances)] if runner.failures else []
     idle = idle_policy(options, runner.statistics)
     return (*failed, *([idle] if idle else []))
@@ -93,12 +93,12 @@ def idle_policy(options: HostOptions, statistics: Statistics) -> str | None:
 
 
 def error_document(complaints: Sequence[str]) -> dict[str, str]:
-    """Return the fields that complaints add to the object of `--json`."""
+    """Return the fields that complaints add to the JSON object of `--json`."""
     return {"error": "\n".join(complaints), "type": "GuestError"} if complaints else {}
 
 
 def print_complaints(complaints: Sequence[str]) -> int:
-    """Write each complaint as a line on stderr, and return the exit code."""
+    """Write each complaint as a line to stderr, and return the command's exit code."""
     for complaint in complaints:
         print_error(harmless(complaint))
     return FAILED if complaints else GOOD

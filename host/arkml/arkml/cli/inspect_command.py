@@ -23,7 +23,7 @@ _EPILOG = options.epilog(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectOptions:
-    """The options of one inspection."""
+    """The options of `arkml inspect`."""
 
     guest: options.GuestFile
     limit: options.ModuleLimits = None
@@ -35,7 +35,7 @@ class InspectOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml inspect` to the application."""
     options.add_command(app, "inspect", InspectOptions, inspect, epilog=_EPILOG)
 
 

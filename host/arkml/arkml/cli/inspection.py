@@ -1,4 +1,4 @@
-"""A module compared with the imports that this host provides."""
+"""A comparison of a module with the imports that this host provides."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredReport:
-    """A behavior that the section arkml.spec declares."""
+    """A behavior that is declared in a module's section `arkml.spec`."""
 
     name: str
     observations: tuple[str, ...]
@@ -74,7 +74,7 @@ class DeclaredReport:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A module, its imports, and the sentence with which this host refuses it, or None."""
+    """The findings about a module: its imports, and why this host refuses it, or None."""
 
     name: str
     info: ModuleInfo
@@ -86,12 +86,12 @@ class Inspection:
 
     @property
     def of_game(self) -> list[ImportReport]:
-        """The imports that the embedder's game gives."""
+        """The imports that the embedder's game provides."""
         return [each for each in self.imports if each.has == OF_GAME]
 
     @property
     def missing(self) -> list[ImportReport]:
-        """The imports that this host does not provide, with WASI granted."""
+        """The imports that this host does not provide even if WASI is granted."""
         return [each for each in self.imports if not each.is_met]
 
 
@@ -141,7 +141,7 @@ def _declared(section: bytes | None) -> tuple[tuple[DeclaredReport, ...], str | 
 
 
 def signature(function: Function) -> str:
-    """Return the wasm type of a table row, with the names of its arguments."""
+    """Return the wasm type of an ABI function as text, with the names of its arguments."""
     named = ", ".join(f"{slot.name} {slot.wasm}" for slot in slots(function))
     return f"({named}) -> ({' '.join(results(function))})"
 

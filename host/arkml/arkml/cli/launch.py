@@ -1,4 +1,4 @@
-"""The options of a command about its host, and the host that it makes of them."""
+"""The options of a command about its host, and the making of a host from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOKEN = "ARKML_HIVE_TOKEN"
 
 
 def read_token() -> str | None:
-    """Return the token of a hive from the environment, None without one."""
+    """Return the token of a hive from the environment variable, or None."""
     return os.environ.get(TOKEN)
 
 
@@ -45,7 +45,7 @@ def require_hive(*, embedded: bool = True) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOptions:
-    """The options of a command about its host, as the user gave them."""
+    """The options of a command that are about its host, as the user gave them."""
 
     policy: options.Policy = None
     policy_output: options.PolicyOutputs = None
@@ -78,7 +78,8 @@ class HostOptions:
 
         Args:
             name: First word of the command line that a WASI command sees, such as `npc.wasm`.
-            arguments: The other words, quoted as for a shell, for example `--map "two rooms"`.
+            arguments: The words after the first, quoted as for a shell, for example `--map "two
+                rooms"`.
             hive: The permission to train, or None.
             keep_stdout: True lets the output of a WASI command go to stderr.
             trace: The file that guests are recorded in, or None.
@@ -116,7 +117,7 @@ class HostOptions:
         )
 
     def watch_policy(self, host: Host) -> None:
-        """Have a host load the file of its policy again whenever it has changed."""
+        """Let a host reload its policy whenever the policy's file has changed."""
         assert self.policy is not None
         host.use(self.policy, outputs=tuple(self.policy_output or ()), watch=True).result()
 
@@ -150,7 +151,7 @@ def read_policy(
     path: Path, limits: Limits, outputs: tuple[str, ...] = (), backend: Backend = "onnxruntime"
 ) -> bytes:
     """
-    Read the file of a policy, and check that it can act with the outputs of these names.
+    Return the bytes of a policy file, after checking that it can act with these outputs.
 
     Raises UsageError and ModelRejected.
     """

@@ -1,4 +1,4 @@
-"""The use of each limit by a guest, as far as its host knows."""
+"""How much of each limit a guest has used, as far as its host knows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BYTES = ("_bytes", "wasm_stack")
 @dataclass(frozen=True, slots=True)
 class LimitUse:
     """
-    One of `Limits`, such as `memory_bytes`, and the most that was used of it at once.
+    One of `Limits`, such as `memory_bytes`, and the most of it that was in use at once.
 
     `limit` is None where there is none, `used` where it is not known.
     """
@@ -51,7 +51,8 @@ class LimitUses:
     """
     The most that a guest has used of its limits, measured at each call of `note`.
 
-    `budget` is the budget of its calls, `compile_seconds` the time that its module took to compile.
+    `budget` is the time budget of the guest's calls, `compile_seconds` the time that its module
+    took to compile.
     """
 
     def __init__(self, guest: Guest, budget: Budget, compile_seconds: float) -> None:
@@ -82,7 +83,7 @@ class LimitUses:
         self._note_present()
 
     def all(self) -> Sequence[LimitUse]:
-        """Return all limits in their order."""
+        """Return the use of every limit, in the order of `Limits`."""
         return [
             LimitUse(field.name, self._limits[field.name], self._most.get(field.name))
             for field in fields(Limits)

@@ -1,4 +1,4 @@
-"""Log lines on stderr, or in a file: level, guest or host, and text."""
+"""Log lines of commands, on stderr or in a file: level, guest or host, and text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _REMEMBERED = 1000  # lines
 
 
 def print_echoes() -> None:
-    """Write how many lines were left out because another guest of the fleet had written them."""
+    """
+    Write how many lines were suppressed because another guest of the fleet had logged the same.
+    """
     for handler in logging.getLogger("arkml").handlers:
         if isinstance(handler, _Lines) and handler.echoes:
             sys.stderr.write(f"{handler.echoes:,} lines of other guests that say the same\n")
@@ -45,7 +47,7 @@ def print_note(text: str) -> None:
 @dataclass(frozen=True, slots=True)
 class LogOptions:
     """
-    The lowest level of lines that are shown, as a name or a number of `-v`, and the file.
+    The options of a log: the lowest level shown, by name or by the number of `-v`, and the file.
 
     With `is_daily` there is a file for each day, such as `npc_2026-01-31.log`, which is appended
     to. With `as_json` lines are JSON objects with the keys of Cogment's services.
@@ -71,7 +73,7 @@ class LogOptions:
         return logging.DEBUG if self.verbosity or self.debug else logging.INFO
 
     def start(self) -> None:
-        """Begin to show the log lines of guests and of the host."""
+        """Begin to write the log lines of guests and of the host."""
         logger = logging.getLogger("arkml")
         logger.setLevel(self.lowest())
         logger.propagate = False
@@ -100,7 +102,9 @@ class LogOptions:
 
 
 def json_line(component: str, level: str, text: str, error: str = "") -> str:
-    """Return a line with the present time as a JSON object, with the keys of Cogment's services."""
+    """
+    Return a log line with the present time, as a JSON object with the keys of Cogment's services.
+    """
     now = datetime.now(tz=UTC).isoformat()
     line = {"component": component, "level": level, "msg": text, "time": now}
     return json.dumps(line | {"error": error} if error else line)

@@ -1,4 +1,4 @@
-"""`arkml new`: a folder with a guest that learns, to begin from."""
+"""`arkml new`: makes a folder with a guest that learns, as a start for one's own."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _EPILOG = options.epilog(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewOptions:
-    """The options of one folder."""
+    """The options of `arkml new`."""
 
     name: Annotated[
         str,
@@ -70,7 +70,7 @@ class NewOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml new` to the application."""
     options.add_command(app, "new", NewOptions, new, epilog=_EPILOG)
 
 

@@ -1,4 +1,4 @@
-"""The options that several commands share, and commands whose options are a dataclass."""
+"""Options that several commands share, and the making of commands whose options are a dataclass."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ HiveAt = Annotated[
 
 
 def hive(default: str, words: str) -> Any:
-    """Return the option that names the hive of a guest."""
+    """Return the declaration of the option that names the hive of a guest."""
     return typer.Option(
         "--hive",
         metavar="|".join((*words.split(), "HOST:PORT", "URL")),
@@ -335,7 +335,7 @@ LogLevel = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """The options of a command about its output."""
+    """The options of a command that are about its output."""
 
     as_json: Json = False
     debug: Debug = False
@@ -343,7 +343,7 @@ class OutputOptions:
     log_level: LogLevel = None
 
     def start_logs(self, level: str | None = None, file: Path | None = None) -> None:
-        """Begin to log, to stderr or a file, from `level` on unless an option says otherwise."""
+        """Begin to log to stderr or a file, from `level` on unless an option sets another level."""
         shown = self.log_level or (None if self.verbose or self.debug else level)
         LogOptions(shown, self.verbose, self.debug, file).start()
 
@@ -369,7 +369,9 @@ class EnvironmentOptions:
     spec: Declaration = None
 
     def keywords(self, host: Host | None = None) -> GuestEnvOptions:
-        """Return them as keywords of `GuestEnv`, with a host for it. Raises UsageError."""
+        """
+        Return the options as keyword arguments of `GuestEnv`, with its host. Raises UsageError.
+        """
         return {
             "entry": self.entry,
             "args": self.args,
@@ -395,12 +397,13 @@ def add_command(
     """
     Add a command whose options are the fields of a dataclass.
 
-    Typer reads the options of a function; this gives it one whose parameters are the fields, so
-    that each option is written once. A field that is a dataclass itself stands for its fields.
+    Typer reads options from the parameters of a function. This makes a function whose parameters
+    are the fields of the dataclass, so that each option is written once. A field that is itself a
+    dataclass stands for its fields.
 
     Args:
         app: The application that gets the command.
-        name: The word that calls it.
+        name: The word that calls the command.
         options: The dataclass, with options as the annotations of its fields.
         perform: Function that does the job and returns the exit code; its docstring is the help.
         epilog: Examples and notes below the help text.
@@ -431,12 +434,12 @@ def add_command(
 
 def add_group(app: typer.Typer, name: str, summary: str, *, epilog: str) -> typer.Typer:
     """
-    Add a command of commands, such as `arkml state`, and return it for them to be added.
+    Add a group of commands, such as `arkml state`, and return it to add its commands to.
 
     Args:
         app: The application that gets the group.
-        name: The word that calls it.
-        summary: Its help text.
+        name: The word that calls the group.
+        summary: Help text of the group.
         epilog: Examples below the help text.
 
     Example:

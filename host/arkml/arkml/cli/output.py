@@ -1,4 +1,4 @@
-"""The standard streams of a command: stdout with errors of its own, and stderr without any."""
+"""The standard streams of a command: stdout raises its own errors, stderr raises none."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class StdoutUnwritable(OSError):
-    """Stdout cannot be written, for example because the disk is full."""
+    """Raised when stdout cannot be written, for example because the disk is full."""
 
 
 class StdoutClosed(BrokenPipeError):
-    """The reader of stdout has closed it."""
+    """Raised when the reader of stdout has closed it."""
 
 
 class _Stdout(io.FileIO):
@@ -39,7 +39,7 @@ class _Stderr(io.FileIO):
 
 
 def open_streams() -> None:
-    """Prepare the streams of the process for text of guests. Raises StdoutUnwritable."""
+    """Prepare stdout and stderr for texts of guests. Raises StdoutUnwritable."""
     if sys.stderr is None:
         sys.stderr = io.TextIOWrapper(io.FileIO(os.devnull, "w"), "utf-8")
     if sys.stdout is None:

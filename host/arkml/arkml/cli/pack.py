@@ -31,7 +31,7 @@ _EPILOG = options.epilog(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackOptions:
-    """The options of one file."""
+    """The options of `arkml pack`."""
 
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)
@@ -66,7 +66,7 @@ class PackOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml pack` to the application."""
     options.add_command(app, "pack", PackOptions, pack, epilog=_EPILOG)
 
 

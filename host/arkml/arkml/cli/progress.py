@@ -16,7 +16,7 @@ _REFRESH = 0.1
 
 
 class ProgressBar(Closing):
-    """Shows the number of `total` steps that are done: on a terminal, and only after a second."""
+    """Shows how many of `total` steps are done, on a terminal, and only after a second."""
 
     def __init__(self, title: str, total: int, *, hidden: bool = False) -> None:
         self._title = title
@@ -39,7 +39,7 @@ class ProgressBar(Closing):
         progress.refresh()
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the bar from the terminal."""
         if self._shown is not None:
             self._shown[0].stop()
 

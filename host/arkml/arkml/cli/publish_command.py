@@ -33,7 +33,7 @@ DIR is new, empty, or was published before. Any static host serves it, and a bro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishOptions:
-    """The options of one publication."""
+    """The options of `arkml publish`."""
 
     guest: options.GuestFile
     folder: Annotated[
@@ -103,7 +103,7 @@ class PublishOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml publish` to the application."""
     options.add_command(app, "publish", PublishOptions, publish_guest, epilog=_EPILOG)
 
 

@@ -32,7 +32,7 @@ guest fails or the command is interrupted.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOptions:
-    """The options of one recording."""
+    """The options of `arkml record`."""
 
     guest: options.GuestFile
     policy: Annotated[
@@ -75,7 +75,7 @@ class RecordOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml record` to the application."""
     options.add_command(app, "record", RecordOptions, record, epilog=_EPILOG)
 
 

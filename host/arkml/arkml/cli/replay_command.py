@@ -41,7 +41,7 @@ _LINE = 16  # bytes of memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """The options of one replay."""
+    """The options of `arkml replay`."""
 
     trace: Annotated[Path, typer.Argument(metavar="FILE", help="The trace.", show_default=False)]
     guest: Annotated[
@@ -86,7 +86,7 @@ class ReplayOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml replay` to the application."""
     options.add_command(app, "replay", ReplayOptions, replay, epilog=_EPILOG)
 
 

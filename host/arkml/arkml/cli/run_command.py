@@ -49,7 +49,7 @@ _MOST_TEXT = 1 << 20  # bytes of a return slice that are shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of one run."""
+    """The options of `arkml run`."""
 
     guest: options.GuestFile
     task: options.TaskOptions
@@ -109,7 +109,7 @@ class RunOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml run` to the application."""
     options.add_command(app, "run", RunOptions, run, epilog=_EPILOG, takes_numbers=True)
 
 
@@ -125,12 +125,12 @@ def run_from(
     saves: Path | None = None,
 ) -> int:
     """
-    Run a guest, and show how it went.
+    Run a guest, from its start or from a saved state, and show how it went.
 
     Args:
         options: The options of the run.
-        state: The state from which it goes on, without its initializers.
-        saves: The file for the state behind the last frame, which is not written if it fails.
+        state: The state from which the guest continues, without running its initializers; or None.
+        saves: The file for the state after the last frame, not written if the guest fails; or None.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""`arkml sdk`: where the headers and bindings for guests are installed."""
+"""`arkml sdk`: shows where the headers and bindings for guests are installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EPILOG = options.epilog(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SdkOptions:
-    """The options of the command."""
+    """The options of `arkml sdk`."""
 
     path: Annotated[
         bool, typer.Option("--path", help="Print the path of the folder, nothing else.")
@@ -36,7 +36,7 @@ class SdkOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml sdk` to the application."""
     options.add_command(app, "sdk", SdkOptions, show_sdk, epilog=_EPILOG)
 
 

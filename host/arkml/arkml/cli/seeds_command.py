@@ -1,4 +1,4 @@
-"""Several trainings that differ in their seed: `arkml train --seeds N`, a process for each."""
+"""`arkml train --seeds N`: several trainings that differ only in their seed, a process for each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CURVE = "learning_curve.png"
 @dataclass(frozen=True, slots=True)
 class SeedOptions:
     """
-    The options of several trainings.
+    The options of several trainings with different seeds.
 
     Attributes:
         words: Words of `arkml train` that all trainings share.
@@ -48,7 +48,7 @@ class SeedOptions:
 
 
 def words_of(context: typer.Context, without: frozenset[str]) -> list[str]:
-    """Return the words that give the options again, such as `["npc.wasm", "--frames=900"]`."""
+    """Return the options of a command as words again, such as `["npc.wasm", "--frames=900"]`."""
     words = []
     for option in context.command.params:
         name = option.name or ""
@@ -69,7 +69,9 @@ def words_of(context: typer.Context, without: frozenset[str]) -> list[str]:
 
 
 class SeedTrainings:
-    """The processes of trainings, `jobs` of them at a time. They end with this process."""
+    """
+    The processes of trainings with different seeds, `jobs` at a time. They end with this process.
+    """
 
     def __init__(self, options: SeedOptions) -> None:
         self._options = options
@@ -99,7 +101,7 @@ class SeedTrainings:
             self._gather()
 
     def results(self) -> list[SeedResult]:
-        """Return the trainings that have ended, by seed."""
+        """Return the results of the trainings that have ended, by seed."""
         from arkml.training.seeds import SeedResult
 
         return [
@@ -144,7 +146,7 @@ class SeedTrainings:
 
 
 def train_seeds(options: SeedOptions, *, as_json: bool) -> int:
-    """Train with all seeds, show a table and a curve, and return the exit code."""
+    """Train with all seeds, show a table and a curve, and return the command's exit code."""
     from arkml.base.output_files import make_directory
 
     make_directory("--out", options.directory)

@@ -30,7 +30,7 @@ class Signals:
     Lets SIGTERM and SIGHUP end a command as Ctrl-C does, with KeyboardInterrupt on the main thread.
 
     A signal that was ignored when the process started stays ignored. `first` is the number of the
-    first signal, or None. `hurry` says that another one came while the command was ending.
+    first signal, or None. `hurry` is True if another signal came while the command was ending.
     """
 
     def __init__(self) -> None:
@@ -42,21 +42,21 @@ class Signals:
 
     @property
     def status(self) -> int:
-        """The exit code of a command that a signal ended: 128 and its number."""
+        """The exit code of a command that a signal ended: 128 plus the signal's number."""
         return 128 + (self.first or signal.SIGINT)
 
     def ended(self, otherwise: int) -> int:
-        """Return `status` if a signal came, else the other exit code."""
+        """Return `status` if a signal came, else the exit code `otherwise`."""
         return self.status if self.first else otherwise
 
     @property
     def name(self) -> str:
-        """Name of the first signal, such as SIGTERM; empty without one."""
+        """The name of the first signal, such as SIGTERM; empty if none came."""
         return signal.Signals(self.first).name if self.first else ""
 
     def catch(self, leave: Callable[[int], object]) -> None:
         """
-        Handle the signals that have their default handlers. For the main thread.
+        Handle the signals that have their default handlers. Call it on the main thread.
 
         `leave` ends the process at once, with an exit code.
         """
@@ -67,7 +67,7 @@ class Signals:
                 signal.signal(number, self._handle)
 
     def keep(self) -> None:
-        """Let only the first signal interrupt from now on: files are written at the end."""
+        """Let only a first signal interrupt from now on, because files are written at the end."""
         self._phase = _Phase.KEEPING
 
     def begin_end(self) -> None:
@@ -76,7 +76,7 @@ class Signals:
         GUARD.requested = False
 
     def done(self) -> None:
-        """Let any signal end the process at once from now on: everything is written."""
+        """Let any signal end the process at once from now on, because everything is written."""
         self._phase = _Phase.DONE
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

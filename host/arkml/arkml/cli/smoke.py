@@ -45,7 +45,7 @@ _FORBIDDEN = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeOptions:
-    """The options of smoke tests."""
+    """The options of `arkml smoke`."""
 
     guests: Annotated[
         list[Path],
@@ -83,7 +83,7 @@ class SmokeOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml smoke` to the application."""
     options.add_command(app, "smoke", SmokeOptions, smoke, epilog=_EPILOG)
 
 
@@ -151,7 +151,9 @@ def _document(results: dict[str, list[Check]], passed: dict[str, bool]) -> dict[
 
 
 def junit_xml(results: Mapping[str, Sequence[Check]]) -> bytes:
-    """Return the checks as JUnit XML: one suite for each guest, one case for each check."""
+    """
+    Return the results of smoke tests as JUnit XML: a suite for each guest, a case for each check.
+    """
     from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
     root = Element("testsuites")

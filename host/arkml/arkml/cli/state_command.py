@@ -1,4 +1,6 @@
-"""`arkml state`: saves guests, lets them go on from a file, and shows what is in it."""
+"""
+`arkml state`: saves guests to files, continues them from files, and shows the files' contents.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A state.", show_defa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRunOptions:
-    """The options of a run that begins or ends with a state."""
+    """The options of a run that begins or ends with a state file."""
 
     file: File
     run: run_command.RunOptions
@@ -50,7 +52,7 @@ class StateRunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowOptions:
-    """The options of showing a state."""
+    """The options of `arkml state show`."""
 
     file: File
     as_json: options.Json = False
@@ -58,7 +60,7 @@ class ShowOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of `arkml state`."""
+    """Add the commands of `arkml state` to the application."""
     state = options.add_group(
         app,
         "state",

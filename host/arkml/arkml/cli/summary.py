@@ -20,9 +20,9 @@ class Summary:
     """
     The figures of a finished run.
 
-    `late` is None if frames were not paced; `result` is the last result of a function of
-    numbers, `returned` the bytes that the last call gave to `return_slice`; `complaints` are the
-    sentences that make it a failure.
+    `late` is None if frames were not paced; `result` is the last result of a function of numbers,
+    `returned` the bytes that the last call passed to `return_slice`; `complaints` are sentences,
+    each of which makes the run a failure.
     """
 
     guest: str
@@ -41,7 +41,7 @@ class Summary:
 
     @property
     def actions_per_second(self) -> float:
-        """Rows that were answered per second of the frames, without the time that --fps waited."""
+        """Rows answered per second of the frames, not counting waits for `--fps`."""
         total = self.timings.total
         return self.statistics.rows / total if total else 0.0
 
@@ -81,7 +81,9 @@ class Summary:
 
 
 def plain(value: Any) -> Any:
-    """Return a wasm result as JSON; numbers that are not finite become text, such as `nan`."""
+    """
+    Return a wasm result as a JSON value; numbers that are not finite become text, such as `nan`.
+    """
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -90,7 +92,9 @@ def plain(value: Any) -> Any:
 
 
 def returned_document(data: bytes) -> dict[str, Any] | None:
-    """Return a return slice as text if it is valid text, else in base64; None if it is empty."""
+    """
+    Return a return slice for JSON: as text if it is valid, else in base64; None if it is empty.
+    """
     if not data:
         return None
     text = text_of(data)

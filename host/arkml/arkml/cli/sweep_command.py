@@ -47,10 +47,10 @@ BEST, PICTURE = "best.json", "sweep.png"
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
     """
-    The options of one sweep.
+    The options of `arkml sweep`.
 
-    `words` are the words of `arkml train` that all trials share, without their settings. `settings`
-    are shared by all trials as well.
+    `words` are the options of `arkml train` that all trials share, as words; `settings` are the
+    settings that all trials share.
     """
 
     guest: Path
@@ -65,7 +65,7 @@ class SweepOptions:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml sweep` to the application."""
     app.command("sweep", epilog=_EPILOG)(command)
 
 
@@ -162,7 +162,7 @@ def command(
 
 
 class TrialRunner:
-    """Runs the trials of a sweep, `jobs` at a time, each in a process."""
+    """Runs the trials of a sweep, `jobs` at a time, each in a process of its own."""
 
     def __init__(self, options: SweepOptions, sweep: Sweep) -> None:
         self.refusal: str | None = None
@@ -172,7 +172,7 @@ class TrialRunner:
         self._running: dict[int, TrainingProcess] = {}
 
     def run(self) -> None:
-        """Run trials until there are as many as wanted, or until KeyboardInterrupt."""
+        """Run trials until the wanted number is reached, or until KeyboardInterrupt."""
         while True:
             is_open = self.refusal is None and self._sweep.begun < self._options.trials
             if not (is_open or self._running):
@@ -184,7 +184,7 @@ class TrialRunner:
             self._gather()
 
     def interrupt(self) -> None:
-        """Interrupt all trainings as Ctrl-C does, and wait; a sweep that goes on repeats them."""
+        """Interrupt all trainings as Ctrl-C does, and wait; a continued sweep repeats them."""
         interrupts = 0
         while self._running:
             wanted = 2 if SIGNALS.hurry else 1
@@ -275,7 +275,7 @@ def _run(runner: TrialRunner) -> None:
 
 
 def best_of(results: Sequence[TrialResult]) -> TrialResult | None:
-    """Return the first trial with the highest mean return, None if none has one."""
+    """Return the first trial with the highest mean return, None if no trial has one."""
     valued = [(one.value, one) for one in results if one.value is not None]
     return max(valued, key=lambda pair: pair[0])[1] if valued else None
 

@@ -1,4 +1,4 @@
-"""Tables on stdout and stderr."""
+"""Tables that commands print on stdout and stderr."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class ListColumn(NamedTuple):
     A column of a list that is fitted into the width of a terminal.
 
     Attributes:
-        name: Its header.
-        rank: The higher, the sooner it is left out where there is no room.
-        least: Cells to which its texts may be cut, None if they are not cut.
-        is_number: True aligns it to the right.
+        name: Header of the column.
+        rank: Columns with the highest rank are left out first if there is no room.
+        least: Width in characters to which its texts may be cut, None if they are never cut.
+        is_number: True aligns the column to the right.
 
     """
 
@@ -71,7 +71,7 @@ def show(title: str, table: Table, stream: TextIO | None = None) -> None:
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """Return a table with a name and a value in each row."""
+    """Return a table of two columns: a name and a value in each row."""
     table = _table(show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -81,7 +81,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table with a header; its cells are not markup."""
+    """Return a table with a header; texts in its cells are not interpreted as markup."""
     table, rows = _table(show_header=True), list(rows)
     is_short = all(len(row[0]) <= _WHOLE for row in rows)
     for place, name in enumerate(header):
@@ -95,10 +95,10 @@ def listing(
     columns: Sequence[ListColumn], rows: Iterable[Sequence[str]], stream: TextIO | None = None
 ) -> tuple[Table, list[str]]:
     """
-    Return a table with one line for each row, and the names of columns that have no room.
+    Return a table with one line for each row, and the names of the columns that were left out.
 
-    Columns that are empty in all rows are left out. The rest is cut, and then left out by rank,
-    until it fits into the width of a stream, by default of stdout.
+    Empty columns are left out. If the table is wider than the stream, by default stdout, texts are
+    cut, and then columns are left out by rank.
     """
     shown = [[harmless(cell) for cell in row] for row in rows]
     widths = [max(cell_len(row[n]) for row in shown) if shown else 0 for n in range(len(columns))]
@@ -136,7 +136,7 @@ def show_run(summary: Summary, stream: TextIO) -> None:
 
 
 def show_account(account: Usage, stream: TextIO) -> None:
-    """Print the time and the memory that guests are charged for, by kind."""
+    """Print the time and the memory charged to guests, by kind."""
     show("account", grid(("kind", "used"), _account_rows(account)), stream)
 
 
@@ -198,7 +198,7 @@ def _counts(counter: Mapping[str, int]) -> str:
 
 
 def value(result: Any) -> str:
-    """Return a wasm result as text."""
+    """Return a wasm result as text for a table."""
     return ", ".join(map(str, result)) if isinstance(result, tuple) else str(result)
 
 

@@ -1,4 +1,6 @@
-"""The task that the options of a command name, or that the exports of a module suggest."""
+"""
+The choice of a guest's task: named by a command's options, or suggested by the module's exports.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _BYTES = (ModuleKind.SERVLET, ModuleKind.MODULE_RUN)
 
 def choose(module: CompiledModule, options: TaskOptions) -> Task:
     """
-    Return the task; its function is empty if none was named and the exports suggest none.
+    Return the chosen task; its function is empty if none was named and the exports suggest none.
 
     Raises EntryPointMissing and UsageError.
     """

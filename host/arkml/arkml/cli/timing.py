@@ -1,4 +1,4 @@
-"""Steps of a guest's task: counted, paced and timed."""
+"""Timed steps of a guest's task, which may be paced."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Timings:
     """
     Durations of steps, in seconds.
 
-    Of a run of many steps an even sample is kept, each second, fourth, eighth one and so on, so
-    that a run of days takes no more memory than one of hours. Their number, sum, shortest and
-    longest are of all steps.
+    In a long run only an even sample is kept, every second, fourth, eighth duration and so on, so
+    that a run of days takes no more memory than one of hours. Number, sum, shortest and longest
+    cover all steps.
     """
 
     __slots__ = ("_count", "_every", "_kept", "longest", "shortest", "total")
@@ -42,7 +42,7 @@ class Timings:
         return self._count
 
     def add(self, seconds: float) -> None:
-        """Take the duration of one more step."""
+        """Add the duration of one more step."""
         if self._count % self._every == 0:
             self._kept.append(seconds)
             if len(self._kept) == _MOST_KEPT:
@@ -54,7 +54,9 @@ class Timings:
         self.longest = max(self.longest, seconds)
 
     def quantiles(self, *shares: float) -> list[float]:
-        """Return quantiles of the durations, such as 0.5 and 0.99; zeros without steps."""
+        """
+        Return quantiles of the durations, given shares such as 0.5 and 0.99; zeros without steps.
+        """
         ordered = sorted(self._kept)
         if not ordered:
             return [0.0 for _ in shares]
@@ -63,7 +65,9 @@ class Timings:
 
 
 class Steps:
-    """A repeated step; `timings` holds the finished steps, even after one has raised."""
+    """
+    A step that is repeated and timed; `timings` has all finished steps, even after an exception.
+    """
 
     def __init__(self, step: Callable[[], None]) -> None:
         self.timings = Timings()
@@ -76,7 +80,7 @@ class Steps:
         pacer: Pacer | None = None,
         after: Callable[[int], None] | None = None,
     ) -> None:
-        """Run `count` steps, and call `after` with the number of finished ones."""
+        """Make `count` steps, calling `after` with the number of finished steps after each."""
         step, add = self._step, self.timings.add
         if pacer is not None:
             pacer.begin()

@@ -64,7 +64,7 @@ _PER_SEED = frozenset({"seed", "seeds", "jobs", "out", "as_json"})
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml train` to the application."""
     app.command("train", epilog=_EPILOG)(command)
 
 

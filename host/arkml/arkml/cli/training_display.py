@@ -32,7 +32,7 @@ class TrainingDisplay(Closing):
     """
     Writes the progress of a training to stderr, as its `progress` function.
 
-    On a terminal one line is rewritten each second, elsewhere a line is added every ten.
+    On a terminal one line is rewritten each second, elsewhere a line is added every ten seconds.
     """
 
     def __init__(self) -> None:
@@ -63,11 +63,11 @@ class TrainingDisplay(Closing):
             self._is_open_line = False
 
     def warn_rest(self, warnings: Sequence[str]) -> None:
-        """Write the warnings of a finished training that have not been written before."""
+        """Write the warnings of a finished training that were not written before."""
         self._warn(warnings[self._warnings :])
 
     def tell_goal(self, notices: Sequence[RunNotice]) -> None:
-        """Write that the goal of a finished training was reached, if it was."""
+        """Write that a finished training reached its goal, if it did."""
         for notice in notices:
             if notice.kind == "goal":
                 sys.stderr.write(f"{notice.text}\n")
@@ -114,7 +114,9 @@ class TrainingDisplay(Closing):
 
 
 def rates_of(workers: Sequence[WorkerProgress]) -> str:
-    """Return the rows per second of workers as text, such as `900 + -`: the second one is dead."""
+    """
+    Return the rows per second of each worker as text, such as `900 + -`: the second one is dead.
+    """
     return " + ".join(f"{one.rows_per_second:,.0f}" if one.is_alive else "-" for one in workers)
 
 
@@ -134,7 +136,7 @@ def _mean(mean: float, error: float | None) -> str:
 
 
 def pace_of(metrics: Mapping[str, float]) -> str:
-    """Return the updates per row as text, such as `0.9 of 1` wanted; empty before any is known."""
+    """Return updates per row as text, with the wanted number: `0.9 of 1`; empty if unknown."""
     reached = metrics.get("hive/updates_per_row")
     wanted = metrics.get("hive/updates_per_row_wanted")
     if reached is None:
@@ -145,7 +147,7 @@ def pace_of(metrics: Mapping[str, float]) -> str:
 def document_of(
     guest: Path, module: ModuleInfo, options: TrainingOptions, result: TrainingResult
 ) -> dict[str, Any]:
-    """Return the result of a training of a guest's module as the object of `--json`."""
+    """Return the result of a training as the JSON object of `--json`."""
     files = {name: str(path) for name, path in result.files.items()}
     is_evaluated = len(result.evaluation_curve) > 0
     rated, rated_by = result.best_evaluation, result.best.rated_by
@@ -221,13 +223,13 @@ def document_of(
 
 
 def infers(module: ModuleInfo) -> bool:
-    """Return whether a guest also asks for actions where there is no training."""
+    """Return whether a guest also asks for actions outside of trainings."""
     return any("inference" in f"{one.module} {one.name}" for one in module.imports)
 
 
 def command_to_play(guest: Path, policy: str, options: TrainingOptions, *, infers: bool) -> str:
     """
-    Return the command that plays a guest as it was trained, with a policy, for a shell.
+    Return a shell command that plays a guest with its trained policy.
 
     A guest that never `infers` gets no actions from `arkml run`; `arkml record` answers its
     training, shows the returns, and keeps the rows.
@@ -253,9 +255,9 @@ def command_to_play(guest: Path, policy: str, options: TrainingOptions, *, infer
 
 def show(document: dict[str, Any], *, is_new: bool) -> None:
     """
-    Write the table of a training on stdout.
+    Print the table of a finished training on stdout.
 
-    `is_new` is False if it continues another training, whose updates it counts as well.
+    `is_new` is False if the training continued an earlier one, whose updates are counted, too.
     """
     from arkml.cli import tables
 

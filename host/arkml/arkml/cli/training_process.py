@@ -1,4 +1,4 @@
-"""A training in a process of its own: `arkml train`, started by exec."""
+"""A training in a process of its own, which runs `arkml train`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class TrainingProcess:
     """
     The process of one training, which ends with this process.
 
-    Its files are in `folder`, its output with `--json` in `folder.json`, its log in `folder.log`.
-    `words` make its command line. Ctrl-C does not reach it.
+    The training's files are in `folder`, its output with `--json` in `folder.json`, its log in
+    `folder.log`. `words` are its command line. Ctrl-C does not reach the process.
     """
 
     def __init__(self, folder: Path, words: Sequence[str]) -> None:
@@ -41,7 +41,7 @@ class TrainingProcess:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The JSON object that it has printed; empty until then."""
+        """The JSON object that the training has printed; empty until then."""
         return document_of(self.folder)
 
     def poll(self) -> int | None:
@@ -59,7 +59,7 @@ class TrainingProcess:
 
 
 def document_of(folder: Path) -> dict[str, Any]:
-    """Return the JSON object in the file beside a folder, such as `seed-3.json`; empty without."""
+    """Return the JSON object in the file beside a folder, such as `seed-3.json`; {} without one."""
     try:
         document = json.loads(folder.with_suffix(".json").read_bytes())
     except (OSError, ValueError):
@@ -68,7 +68,9 @@ def document_of(folder: Path) -> dict[str, Any]:
 
 
 def default_jobs() -> int:
-    """Return how many trainings run at a time: one for every two cores, as each keeps two busy."""
+    """
+    Return how many trainings to run at a time: one for every two processors, as each uses two.
+    """
     return max(1, usable_processors() // 2)
 
 

@@ -1,4 +1,4 @@
-"""Sizes, durations, counts and curves as text."""
+"""Texts for sizes, durations, counts and curves."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def times(median: float, p99: float, longest: float) -> str:
-    """Return three durations as text."""
+    """Return a text with three durations: median, 99th percentile and longest."""
     return f"median {duration(median)}, p99 {duration(p99)}, max {duration(longest)}"
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in a suitable unit, such as `2.5 ms`."""
+    """Return a duration in seconds as text in a suitable unit, such as `2.5 ms`."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} µs"
     if seconds < 1:
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Return bytes in a suitable unit, such as `64.0 MiB`."""
+    """Return a number of bytes as text in a suitable unit, such as `64.0 MiB`."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor:
             return f"{count / factor:,.1f} {unit}"
@@ -30,12 +30,12 @@ def size(count: int) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things, such as `1 frame` or `3 frames` for the singular `frame`."""
+    """Return a count as text, such as `1 frame` or `3 frames` for the singular `frame`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """Return a curve in one line of text, at most `width` characters wide."""
+    """Return values as a curve in one line of text, at most `width` characters wide."""
     if not values:
         return ""
     count = min(width, len(values))

@@ -1,4 +1,4 @@
-"""The files that a user names: read, and recognized by their first bytes."""
+"""Reading of files that a user names, and recognition of their kind by their first bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def kind_of(data: bytes) -> FileKind:
 
 
 def read_module(path: Path) -> bytes:
-    """Read a module. Raises ModuleError for a file that is unreadable or clearly something else."""
+    """
+    Return the bytes of a module. Raises ModuleError if the file is unreadable or another kind.
+    """
     try:
         data = read_file(path)
     except OSError as error:
@@ -60,9 +62,9 @@ def read_module(path: Path) -> bytes:
 
 def read_model(path: Path, limits: Limits) -> bytes:
     """
-    Read a model, with the weights in files beside it.
+    Return the bytes of a model, including weights in files beside it.
 
-    Raises UsageError if it cannot be read, ModelRejected if it is clearly something else.
+    Raises UsageError if the file cannot be read, ModelRejected if it is clearly something else.
     """
     from arkml.policies.policy_files import read_policy_file
 
@@ -82,7 +84,7 @@ def read_model(path: Path, limits: Limits) -> bytes:
 
 
 def read_input(path: Path) -> bytes:
-    """Read any file. Raises UsageError."""
+    """Return the bytes of any file. Raises UsageError."""
     try:
         return read_file(path)
     except OSError as error:
@@ -90,7 +92,7 @@ def read_input(path: Path) -> bytes:
 
 
 def keep_apart(target: Path | None, *sources: Path | None) -> None:
-    """Raise UsageError if `target` is one of the `sources`, or a link to one."""
+    """Raise UsageError if the output file `target` is one of the `sources`, or a link to one."""
     for source in sources:
         if target is None or source is None or not _is_same(target, source):
             continue

@@ -1,4 +1,4 @@
-"""Values of options, read from text: limits with sizes, directories, numbers."""
+"""Conversion of option texts to values: limits with sizes, directories, numbers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _unknown_limit(name: str, known: Sequence[str]) -> str:
 def whole_number(
     option: str, least: int | None = None, most: int | None = None
 ) -> Callable[[object], int]:
-    """Return a reader of an option that takes a whole number; it raises UsageError."""
+    """Return a parser for an option with a whole number; the parser raises UsageError."""
 
     def read(text: object) -> int:
         try:
@@ -72,7 +72,7 @@ def whole_number(
 
 
 def rate(option: str, least: float, most: float = math.inf) -> Callable[[object], float]:
-    """Return a reader of an option for a number from `least` to `most`; it raises UsageError."""
+    """Return a parser for an option with a number from `least` to `most`; it raises UsageError."""
     span = f"{least:g}" if most == math.inf else f"{least:g} to {most:g}"
 
     def read(text: object) -> float:
@@ -88,7 +88,7 @@ def rate(option: str, least: float, most: float = math.inf) -> Callable[[object]
 
 
 def thread_count(text: object) -> str:
-    """Read the value of --threads. Raises UsageError."""
+    """Check the value of --threads, and return it as text. Raises UsageError."""
     try:
         return str(require_threads("auto" if text == "auto" else int(str(text))))
     except (UsageError, ValueError):
@@ -98,7 +98,7 @@ def thread_count(text: object) -> str:
 
 
 def evaluation_interval(text: object) -> str:
-    """Read a number of frames from 1, "auto" or "never". Raises UsageError."""
+    """Check a text: a number of frames from 1, "auto" or "never". Raises UsageError."""
     if text in ("auto", "never"):
         return str(text)
     try:
@@ -108,7 +108,7 @@ def evaluation_interval(text: object) -> str:
 
 
 def one_of(option: str, words: Sequence[str]) -> Callable[[object], str]:
-    """Return a reader of an option that takes one of these words; it raises UsageError."""
+    """Return a parser for an option that takes one of these words; the parser raises UsageError."""
 
     def read(text: object) -> str:
         if text not in words:
@@ -119,7 +119,7 @@ def one_of(option: str, words: Sequence[str]) -> Callable[[object], str]:
 
 
 def read_directory(text: str) -> Directory:
-    """Return a directory of `HOST[:GUEST][:ro]`, such as `./data:/data:ro`. Raises UsageError."""
+    """Convert `HOST[:GUEST][:ro]`, such as `./data:/data:ro`, to a Directory. Raises UsageError."""
     from arkml.runtime.wasi.linking import Directory
 
     parts = text.split(":")
@@ -135,7 +135,7 @@ def read_directory(text: str) -> Directory:
 
 def read_configuration(text: str | None, numbers: str | None) -> str | list[int | str] | None:
     """
-    Return the configuration of a guest: the text, or the numbers, such as `3,-1,{seed}`, as a list.
+    Return a guest's configuration: `text`, or a list of the `numbers`, such as `3,-1,{seed}`.
 
     Raises UsageError, also if both are given.
     """
@@ -155,7 +155,7 @@ def read_configuration(text: str | None, numbers: str | None) -> str | list[int 
 
 
 def read_numbers(texts: Sequence[str], types: Sequence[str], where: str) -> tuple[int | float, ...]:
-    """Return one number for each of the wasm `types`. Raises UsageError."""
+    """Convert texts to one number for each of the wasm `types`. Raises UsageError."""
     if len(texts) != len(types):
         count = counted(len(types), "number")
         wanted = f"{count} ({' '.join(types)})" if types else "no numbers"
@@ -190,7 +190,9 @@ def _seconds(name: str, text: str) -> float | None:
 
 
 def read_count(name: str, text: str) -> int:
-    """Read a whole number, as `4096`, `4_096`, `64MiB`, `64M` or `1gb`."""
+    """
+    Convert a text to a whole number: `4096`, `4_096`, `64MiB`, `64M` or `1gb`. Raises UsageError.
+    """
     digits = text.strip().replace("_", "").replace(",", "").lower()
     number = digits.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = digits.removeprefix(number).strip()
@@ -205,7 +207,7 @@ def read_count(name: str, text: str) -> int:
 
 
 def check_words(words: Sequence[str], options: Sequence[str]) -> None:
-    """Raise UsageError for a word that begins with `-` and is not a number: an unknown option."""
+    """Raise UsageError for a word that looks like an unknown option: `-` and no number."""
     for word in words:
         if word.startswith("-") and not _is_number(word):
             close = get_close_matches(word.partition("=")[0], options, 1)
