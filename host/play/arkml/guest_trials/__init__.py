@@ -1,1 +1,3 @@
-"""Trials whose environment is a guest: their ticks, their stand-ins, and learning from players."""
+"""
+Trials (in the sense of Cogment) whose environment is a guest, and learning from their players.
+"""

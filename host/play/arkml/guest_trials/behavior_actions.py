@@ -1,4 +1,4 @@
-"""Actions of one behavior: floats for its guest, messages for its actors, the default action."""
+"""Conversion of one behavior's actions: floats for its guest, messages for its actors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from arkml.trials.wire.guest_pb2 import Action
 
 class ActionRule:
     """
-    The rule by which actions become valid ones.
+    The rule that turns any action into a valid one.
 
     A continuous action is clipped to its bounds; a value that is not finite becomes the default,
     the number nearest to 0 within the bounds. A choice that does not exist or is not allowed
@@ -48,7 +48,7 @@ class ActionRule:
 
     def settled(self, actions: Floats, allowed: Marks | None) -> Floats:
         """
-        Return actions after applying the rule: float32, [n, width].
+        Return valid actions, float32, [n, width], made from actions of the same shape by the rule.
 
         allowed: bool, [n, choices of all branches], or None where all choices are allowed.
         """
@@ -66,9 +66,9 @@ class ActionRule:
 
     def parse(self, content: bytes) -> Floats:
         """
-        Return the action in a message, before the rule is applied: float32, [width].
+        Return the action in a message, without applying the rule: float32, [width].
 
-        A missing field is 0; a message that cannot be read is the default action.
+        A missing field is 0; a message that cannot be read gives the default action.
         """
         try:
             action = Action.FromString(content)
@@ -83,13 +83,17 @@ class ActionRule:
         return row
 
     def applied(self, content: bytes, allowed: Marks | None) -> Floats:
-        """Return the settled action in a message, float32, [width]; allowed: bool, [choices]."""
+        """
+        Return the valid action for a message: float32, [width].
+
+        allowed: bool, [choices of all branches], or None where all choices are allowed.
+        """
         mask = None if allowed is None else allowed[None]
         action: Floats = self.settled(self.parse(content)[None], mask)[0]
         return action
 
     def contents(self, actions: Floats) -> list[bytes]:
-        """Return the messages of settled actions, float32, [n, width]."""
+        """Return valid actions, float32, [n, width], as messages."""
         floats = self._continuous
         data = np.ascontiguousarray(actions[:, :floats], "<f4").tobytes()
         size = 4 * floats
@@ -103,7 +107,7 @@ class ActionRule:
 
 
 def varint(number: int) -> bytes:
-    """Return a number from 0 as protobuf writes it."""
+    """Return a number from 0 in protobuf's encoding (a varint)."""
     if number < 0x80:
         return bytes((number,))
     parts = bytearray()

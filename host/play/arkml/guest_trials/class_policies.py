@@ -1,4 +1,4 @@
-"""The policies that stand in for the players of one class, in one worker."""
+"""The policies of one worker that act for players of one class who are missing."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ Places = npt.NDArray[np.intp]
 
 
 class OnceWarned:
-    """The policies that all workers have warned about, each once; only the last are kept."""
+    """
+    The policies that workers have warned about, so that each is logged once; old ones are dropped.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._origins: dict[str, None] = {}
 
     def warn(self, origin: str, reason: str) -> None:
-        """Log that the default actions are taken for a policy, unless that was logged before."""
+        """Log once that default actions replace the actions of a policy, and why."""
         with self._lock:
             is_new = origin not in self._origins
             self._origins[origin] = None
@@ -59,11 +61,11 @@ class OfferedVersion(NamedTuple):
 
 class ClassPolicies:
     """
-    Acts for the agents of one class, by a file or by the versions of a run.
+    Acts for agents of one actor class, by a policy file or by the versions of a training run.
 
     An agent keeps the version that was the newest when its episode began. Recurrent states and
-    noise are kept for each slot; a new episode begins with a state of zeros. Used by the thread of
-    one worker; `loaded` and `offer` may be called by another one.
+    noise are kept for each slot (the place of an agent in a trial); a new episode begins with a
+    state of zeros. Used by the thread of one worker; another thread may call `loaded` and `offer`.
 
     The last columns of a policy's actions are the numbers of its choices, as in the models of PPO
     (`learning.choice_graph`). In each branch that is the likeliest choice allowed by the input
@@ -102,22 +104,26 @@ class ClassPolicies:
         self._file: Policy | None = None
 
     def load_file(self, file: PolicyFile, origin: str) -> None:
-        """Act by an ONNX or Cervo file. Raises InvalidArguments if it is refused or misfits."""
+        """
+        Act by an ONNX or Cervo file. Raises InvalidArguments if it is refused or does not fit.
+        """
         self._file = self._library.load_file(file, self._run)
         self._newest = _Acting(self._file, origin, self._rule, self._run)
 
     def loaded(self, version: OfferedVersion) -> Policy:
-        """Return the policy of a run's version. Raises ModelRejected, or as `load_file`."""
+        """
+        Load and return the policy of a run's version. Raises ModelRejected, or as `load_file`.
+        """
         return self._library.load_version(version.data, self._run)
 
     def offer(self, policy: Policy, origin: str) -> None:
-        """Act by a version of a run, for the agents whose episodes begin from now on."""
+        """Use a version of a run for the agents whose episodes begin from now on."""
         if self._by_slot is None:
             self._by_slot = {}
         self._newest = _Acting(policy, origin, self._rule, self._run, is_of_run=True)
 
     def act(self, rows: StandInRows) -> StandInActions | None:
-        """Return actions, or None if there is no policy yet."""
+        """Return actions for agents, or None if there is no policy yet."""
         newest = self._newest
         if newest is None:
             return None

@@ -54,13 +54,13 @@ _STATES = np.array([EpisodeState.RUNNING, EpisodeState.INITIAL], np.uint32)
 @dataclass(slots=True)
 class SlotRows:
     """
-    Rows of one submit by slot.
+    The rows of one submit, assigned to the slots of an actor class.
 
     Attributes:
         slots: The slot of each row.
         shown: The row that each slot shows, or ABSENT.
-        ends: How the episode of that row ended, by slot.
-        finals: By slot, the last row of an agent and its end, if another agent took its slot in
+        ends: How the episode of the shown row ended, by slot.
+        finals: By slot, an agent's last row and how it ended, if another agent took its slot in
             this submit.
         deciding: The slots of the agents that wait for an action, in push order.
         started: For each slot in `deciding`, 1 if this is its agent's first row.
@@ -100,14 +100,14 @@ class ClassSlots:
 
     @property
     def first_live(self) -> int:
-        """The number of agents that are in the first episode of their slot."""
+        """The number of live agents that are the first in their slots."""
         return sum(self.episodes[slot] == 0 for slot in self._slots.values())
 
     def take(self, decision: Decision) -> SlotRows:
         """
         Return the rows of a submit of this class by slot, and assign slots to its new agents.
 
-        Raises GuestError if there are more of them than slots.
+        Raises GuestError if there are more agents than slots.
         """
         agents = decision.agents.tobytes()
         is_steady = not (  # `any` of an array takes thrice as long
@@ -170,7 +170,7 @@ class ObservationWriter:
     """
     Writes the observations of the slots of one class, as serialized Observation messages.
 
-    It remembers the last values of each slot, which are shown while its agent is absent.
+    The last values of each slot are kept, and sent while the slot's agent is absent.
     """
 
     def __init__(self, slots: ClassSlots) -> None:
@@ -223,7 +223,7 @@ class ObservationWriter:
         return observed
 
     def absent(self) -> list[bytes]:
-        """Return the observation of each slot in a submit of another class."""
+        """Return the observation of each slot for a submit of another class."""
         if self._absent is None:
             pairs = zip(self._values, self._numbers, strict=True)
             self._absent = [values + numbers for values, numbers in pairs]
@@ -239,7 +239,7 @@ class ObservationWriter:
 
 
 def allowed_choices(decision: Decision) -> Marks | None:
-    """Return the choices that agents may take, bool, [n, choices of all branches]; None if all."""
+    """Return which choices agents may take, bool, [n, choices of all branches]; None if all."""
     masks = decision.masks
     if not masks or not any(mask.any() for mask in masks):
         return None
@@ -248,9 +248,9 @@ def allowed_choices(decision: Decision) -> Marks | None:
 
 class RewardWriter:
     """
-    Writes the rewards of one class by an environment of the name `sender`.
+    Writes the rewards of one actor class, sent by the environment called `sender`.
 
-    Each of their sources is a RewardSource serialized. `actors` has, for each slot, the place of
+    Each source of a reward is a serialized RewardSource. `actors` has, for each slot, the index of
     its actor in the trial.
     """
 
@@ -263,9 +263,9 @@ class RewardWriter:
         """
         Return the rewards of a submit, with the metadata of their rows.
 
-        The first row of an episode has a reward only if that is not 0, or has metadata, and if no
-        other agent ended in its slot in this submit: then the reward belongs to the other agent. A
-        row without a submit, for example of an agent whose guest ended, has none.
+        The reward of an episode's first row is sent only if it is not 0 or has metadata, and if no
+        other agent ended in the same slot in this submit, since the slot's reward is then that
+        agent's. Rows without a submit, for example of an agent whose guest ended, have no reward.
         """
         items = _by_row(decision.metadata) if decision.metadata else {}
         values, places = decision.rewards.tolist(), decision.submit_rows.tolist()
@@ -307,10 +307,10 @@ def _by_row(metadata: Iterable[Metadata]) -> dict[int, MetadataMessage]:
 @dataclass(slots=True)
 class Offer:
     """
-    Actions of stand-ins for the agents of one submit.
+    Actions that policies propose, in place of missing players, for the agents of one submit.
 
-    applied: float32, [m, num_actions], settled, in push order. contents: their messages. stand_ins:
-    one for each actor of the trial.
+    applied: float32, [m, num_actions], valid actions in push order. contents: the same as messages.
+    stand_ins: a stand-in's action, or none, for each actor of the trial.
     """
 
     applied: Floats
@@ -335,7 +335,7 @@ class ClassSide:
         actors: The index in the trial of each slot's actor.
         count: The number of actors of the trial.
         key: The key of the first slot; the keys of the other slots follow.
-        environment: The name of the environment, which its rewards carry.
+        environment: The name of the environment, as the sender of rewards.
 
     Attributes:
         rewards: The rewards of the last submit.
@@ -373,7 +373,7 @@ class ClassSide:
         """
         Apply a submit of the class; return the observation of each slot.
 
-        Raises GuestError for a submit whose widths differ from the class's.
+        Raises GuestError for a submit with other numbers of features or actions than the class.
         """
         behavior, known = decision.behavior, self.actor_class.behavior
         if behavior is not known and (
@@ -395,11 +395,11 @@ class ClassSide:
         return self._writer.write(rows, decision, allowed)
 
     def absent(self) -> list[bytes]:
-        """Return the observation of each slot in a submit of another class."""
+        """Return the observation of each slot for a submit of another class."""
         return self._writer.absent()
 
     def waiting(self) -> StandInRows:
-        """Return the agents that wait for an action."""
+        """Return the rows of the agents that wait for an action."""
         decision, rows = self._decision, self._rows
         assert decision is not None
         assert rows is not None
@@ -414,7 +414,11 @@ class ClassSide:
         )
 
     def offer(self, given: StandInActions | None) -> Sequence[StandIn]:
-        """Store actions for `waiting`, None for the default; return one for each actor."""
+        """
+        Store proposed actions for the agents that wait, and return one for each actor of the trial.
+
+        None proposes the default actions.
+        """
         rows = self._rows
         assert rows is not None
         if given is None and self._allowed is None:
@@ -433,7 +437,7 @@ class ClassSide:
         return self._offer.stand_ins
 
     def offered(self) -> Floats:
-        """Return the actions that were offered, float32, [m, num_actions], in push order."""
+        """Return the proposed actions, float32, [m, num_actions], in push order."""
         assert self._offer is not None
         return self._offer.applied
 
@@ -469,7 +473,7 @@ class ClassSide:
 
 
 def observation_set(observations: Sequence[bytes], tick: int) -> ObservationSet:
-    """Return an observation for each actor, in a tick that begins now."""
+    """Return the message with an observation for each actor, for a tick that begins now."""
     return ObservationSet(
         tick_id=tick,
         timestamp=time.time_ns(),

@@ -1,4 +1,4 @@
-"""What is declared of games, as messages to the pages of players."""
+"""Declared games (title, goal, score and so on) as messages to the pages of players."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from arkml.trials.wire.players_pb2 import Coordinate, Game, Score, Target, Wall
 
 
 def described_game(game: ShownGame) -> Game:
-    """Return the message with what pages show of a game."""
+    """Return the message by which players' pages show a game."""
     score = game.score
     return Game(
         title=game.title,

@@ -41,7 +41,7 @@ _REST = 2.0  # seconds after the end of a person's episode, which the page count
 
 class GuestHosting(Closing):
     """
-    The hosted environments of a server, instances of one guest; it implements Hosting.
+    The environments of a trial server, each an instance of one guest; it implements Hosting.
 
     The guest is compiled, and played once to count its slots. Close it after the server. Raises
     ModuleError, GuestError and UsageError for a guest that cannot be played, and ModelRejected for
@@ -76,7 +76,7 @@ class GuestHosting(Closing):
 
     def completed(self, params: TrialParams) -> TrialParams:
         """
-        Return the parameters of a trial, with all slots of the guest as actors.
+        Return a trial's parameters, completed so that every slot of the guest has an actor.
 
         Slots that are not among the actors are added, with stand-ins. Raises TrialError.
         """
@@ -104,7 +104,7 @@ class GuestHosting(Closing):
         return copy
 
     def pacing(self, params: TrialParams) -> Pacing:
-        """Return the time of the ticks of a trial, by the options and its actors."""
+        """Return the timing of a trial's ticks, by the options and the trial's actors."""
         rate = self.options.tick_rate
         if rate is None:
             endpoints = [TrialEndpoint.parse(actor.endpoint) for actor in params.actors]
@@ -114,7 +114,7 @@ class GuestHosting(Closing):
 
     @property
     def own_rate(self) -> float:
-        """Ticks a second on the guest's own clock."""
+        """Ticks per second by the guest's own clock."""
         period = min(one.behavior.spec.decision_period for one in self.classes)
         return min(MOST_RATE, 1 / (self._env.pace.frame_seconds * period))
 
@@ -135,7 +135,7 @@ class GuestHosting(Closing):
         return GuestEnvironment(trial, worker, self._guest, leave)
 
     def describe(self) -> Description:
-        """Return the classes of the guest and the pacing of trials with people."""
+        """Return the actor classes of the guest, and the pacing of trials with people."""
         policies = {} if self.options.stand_ins is None else self.options.stand_ins.names
         rate = self.options.tick_rate
         description = Description(
@@ -171,24 +171,24 @@ class GuestHosting(Closing):
 
     def rebuild(self, source: Source, say: Callable[[str], object]) -> str:
         """
-        Have a rebuilt module take over in the running trials, and play all that begin from now on.
+        Let a rebuilt module take over running trials, and play all trials that begin from now on.
 
-        It is compiled, and played once as the one before was. In a running trial it takes over
-        between two frames if both export `ark_state_persist` and `ark_state_restore`, which hand
-        the state over, or if only code has changed; else the trial ends, and the next one plays it.
-        May be called from any thread.
+        The module is compiled, and played once, as the previous one was. In a running trial it
+        takes over between two frames if both modules export `ark_state_persist` and
+        `ark_state_restore`, which carry the state over, or if only code has changed; otherwise the
+        trial ends, and the next one uses it. May be called from any thread.
 
         Args:
             source: The path or the bytes of the module.
-            say: Gets sentences about what happens in running trials, from any thread.
+            say: Called with sentences about running trials, from any thread.
 
         Returns:
             The SHA-256 of the module, as hexadecimal digits.
 
         Raises:
             ModuleError: The module is refused; nothing has changed.
-            GuestError: It failed while it was played; nothing has changed.
-            UsageError: Its classes of actors are others; nothing has changed.
+            GuestError: The module failed while it was played; nothing has changed.
+            UsageError: The module has other actor classes; nothing has changed.
 
         Example:
             hosting.rebuild("game.wasm", print)

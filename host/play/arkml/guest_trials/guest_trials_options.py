@@ -1,4 +1,6 @@
-"""Options of trials that guests play, and the interface of policies that stand in for players."""
+"""
+Options of trials that guests play, and the interface of policies that replace missing players.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class StandInRows(NamedTuple):
         observations: float32, [n, num_features].
         allowed: The allowed choices: bool, [n, choices of all branches], or None if all are
             allowed.
-        keys: The key of the slot in its trial, unique in the process: uint64, [n].
+        keys: The key of the agent's slot in its trial, unique in the process: uint64, [n].
         agents: The number of the agent in its trial: uint64, [n].
         states: EpisodeState.INITIAL for the first row of an episode, RUNNING for others: uint32,
             [n].
@@ -53,9 +55,9 @@ class StandInRows(NamedTuple):
 
 class StandInActions(NamedTuple):
     """
-    Actions of stand-ins for the rows of one class.
+    Actions of stand-ins (policies in place of players) for the rows of one class.
 
-    actions: float32, [n, num_actions], the continuous ones and then the number of the choice in
+    actions: float32, [n, num_actions], continuous actions first, then the number of the choice in
     each branch. Actions that are out of bounds, not finite or not allowed are corrected before they
     are applied. origins: the policy version of each row.
     """
@@ -65,7 +67,7 @@ class StandInActions(NamedTuple):
 
 
 class StandInPolicies(Protocol):
-    """The policies that stand in for the players of one worker's trials, used by its thread."""
+    """The policies that replace missing players in one worker's trials, used by its thread."""
 
     def act(self, rows: Sequence[StandInRows]) -> Sequence[StandInActions | None]:
         """
@@ -82,15 +84,15 @@ class StandInPolicies(Protocol):
 
 
 class StandInSource(Protocol):
-    """The policies that a server was given for the classes of its guest."""
+    """The source of a server's policies for the actor classes of its guest."""
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of the policies by class, for classes that have one."""
+        """The name of the policy of each class that has one."""
 
     def open(self, classes: Sequence[GuestClass]) -> StandInPolicies:
         """
-        Return the policies for one worker; `names` has them all from then on.
+        Return the policies for one worker; from then on `names` has the names of all of them.
 
         Raises UsageError for a class that the guest does not have, and ModelRejected for a policy
         that is refused or does not fit its class.
@@ -104,18 +106,17 @@ class GuestTrialsOptions:
 
     Attributes:
         module: The guest.
-        environment: Options of the guest, as GuestEnv takes them; without a host the hosting has
-            its own.
-        tick_rate: Ticks a second; 0 for ticks that wait for all players. None means the guest's own
-            clock in trials that people may play, and else 0.
+        environment: Options of the guest, as for GuestEnv; without a host, one is made.
+        tick_rate: Ticks per second; with 0 ticks wait for all players. None means the guest's own
+            clock in trials that people may play, and 0 in others.
         people: Whether people may play all trials.
         away: Seconds after which a stand-in acts for a player that does not.
         end_on: When a trial ends: with its guest, or with the episode of the "first" or of "all" of
             its agents.
         workers: The number of threads that step guests; None for one less than there are cores.
-        seed: The seed of the first trial without a seed of its own; each next seed is drawn from
-            the one before.
-        stand_ins: The policies that stand in for players, None for default actions.
+        seed: The seed of the first trial that has no seed of its own; each following seed is drawn
+            from the previous one.
+        stand_ins: The policies that replace missing players, None for default actions.
         learning: A sentence that tells people how runs learn from them.
 
     """

@@ -75,10 +75,10 @@ class GuestWorker(Closing):
     """
     One thread, and the guests that it steps, each from its first step to its end.
 
-    Waiting steps are run together, and a Handover delivers their results. Guests without players
-    play a few steps ahead first. Steps that players or clocks wait for come before others. A guest
-    that runs for long, or waits, takes turns with the others. `stand_ins` are the policies for the
-    slots of its guests.
+    Steps that are waiting are run together, and a `Handover` delivers their results. Guests without
+    players play a few steps ahead first. Steps that players or clocks wait for come before others.
+    A guest that runs for a long time, or waits, takes turns with the others. `stand_ins` are the
+    policies for the slots of its guests.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class GuestWorker(Closing):
             self._jobs.put(job)
 
     def end(self, guest: TrialGuest) -> None:
-        """Free a guest after all steps that were queued before."""
+        """Free a guest after all steps that were queued earlier."""
         self._jobs.put(_Job(guest, None, _drop))
 
     def close(self) -> None:
@@ -274,7 +274,7 @@ class GuestWorker(Closing):
 
 class Handover:
     """
-    Calls from another thread in an event loop, which do not delay work that people wait for.
+    Runs calls from another thread in an event loop, without delaying work that people wait for.
 
     Awaited calls run in the next turn of the loop. The others are queued, and run for a millisecond
     in each turn, however many there are.
@@ -288,7 +288,7 @@ class Handover:
         self._released = threading.Event()
 
     def add(self, call: Callable[[], object], *, is_awaited: bool) -> None:
-        """Queue a call. Nothing is called once the loop is closed."""
+        """Queue a call for the event loop; it is dropped if the loop is closed."""
         self._released.clear()
         (self._awaited if is_awaited else self._others).append(call)
         if not self._is_due:
@@ -298,7 +298,7 @@ class Handover:
 
     def wait(self) -> None:
         """
-        Block until all calls are made, or `release` is called.
+        Block until all queued calls were made, or `release` is called.
 
         Two threads that run Python code at once only slow each other down.
         """
@@ -328,7 +328,7 @@ class Handover:
 
 
 def workers_by_default() -> int:
-    """Return the number of threads: one for each core less one, and one at least."""
+    """Return the default number of threads: one less than there are cores, and at least one."""
     return max(1, usable_processors() - 1)
 
 

@@ -1,4 +1,4 @@
-"""Classes of the actors of a guest, one for each behavior, and the number of slots of each."""
+"""The actor classes of a guest, one for each behavior, found by playing it for a short time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True)
 class GuestClass:
-    """A class of actors: the agents of one behavior; at most `slots` of them live at once."""
+    """A class of actors for the agents of one behavior; at most `slots` agents are live at once."""
 
     name: str
     behavior: Behavior
@@ -40,9 +40,9 @@ def probe(env: GuestEnv) -> tuple[GuestClass, ...]:
     """
     Return the classes of a guest, by playing default actions until each behavior has submitted.
 
-    The environment is reset with the seed 0, and left there. Slots are as many as are declared for
-    a behavior, or as its first submit has rows. Raises GuestError for a guest that fails before,
-    and UsageError for one with more agents than a trial may have actors.
+    The environment is reset with the seed 0, and not reset again. A class has the number of slots
+    that is declared, or that its first submit has rows. Raises GuestError for a guest that fails
+    before, and UsageError for a guest with more agents than a trial may have actors.
     """
     first: dict[str, Decision] = {}
     step = env.reset(seed=0)
@@ -98,8 +98,8 @@ def class_names(behaviors: list[str]) -> list[str]:
     """
     Return an identifier for each name of a behavior, all different, in the same order.
 
-    Characters that no identifier has become "_", a number follows a name that is taken, and "_" one
-    that is a keyword of Python.
+    Characters that identifiers cannot have become "_". A number is appended to a name that is
+    taken, and "_" to a keyword of Python.
     """
     names: list[str] = []
     for behavior in behaviors:

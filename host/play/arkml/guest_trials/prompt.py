@@ -1,4 +1,4 @@
-"""Settings of a process that hosts trials of people, who wait for every tick."""
+"""Settings of Python in a process that hosts trials of people, who wait for every tick."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _YOUNG = 20_000  # new objects that are not freed yet, before the collector look
 @contextmanager
 def prompt_ticks() -> Iterator[None]:
     """
-    Shorten the delays of Python that people notice.
+    Shorten delays of Python that people would notice, in a `with` block.
 
     Threads switch after a millisecond, not five. The cycle collector runs less often: a pass over
     the objects of 1,000 trials takes 0.2 s.

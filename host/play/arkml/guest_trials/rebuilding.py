@@ -1,4 +1,4 @@
-"""The rebuilt module of a guest, which takes over in its trials."""
+"""Replacing a guest's module by a rebuilt one in running trials."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Rebuild = Callable[[Path, Callable[[str], object]], str]
 @dataclass(frozen=True, slots=True)
 class RebuiltModule:
     """
-    A module that takes over in trials.
+    A rebuilt module that replaces the previous one in running trials.
 
     Attributes:
-        factory: The factory of its instances, of which each trial makes a variant.
-        say: Gets sentences about it, from any thread.
-        undo: Lets the module before play the next trials, as this one has failed at once.
+        factory: The factory of the module's instances, of which each trial makes a variant.
+        say: Called with sentences about the replacement, from any thread.
+        undo: Called if the module fails at once; lets the previous module play the next trials.
 
     """
 
@@ -36,13 +36,13 @@ class RebuiltModule:
 
     @property
     def module(self) -> CompiledModule:
-        """The module."""
+        """The rebuilt module, compiled."""
         return self.factory.module
 
 
 class GuestWatch(Closing):
     """
-    Has a rebuilt module take over in the trials of a guest, whenever its file has changed.
+    Watches the file of a guest's module, and replaces the module in trials when it has changed.
 
     `rebuild` is called on a thread, and `say` gets a sentence about each change.
     """

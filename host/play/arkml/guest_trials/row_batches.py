@@ -1,4 +1,4 @@
-"""Rows of many trials joined by class, so that a policy runs once for all of them."""
+"""Joining of rows from many trials by actor class, so that a policy runs once for all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def act_together(
     policies: StandInPolicies, rows: Sequence[StandInRows]
 ) -> list[StandInActions | None]:
     """
-    Return the actions for each of `rows`, which may contain one class many times.
+    Return actions for each of `rows`, several of which may be of the same class.
 
     Each policy is called once, with one StandInRows for its class. Passes on the errors of
     policies.

@@ -1,4 +1,4 @@
-"""The files that programs of players need of a guest: its spec file, messages, and settings."""
+"""The files about a guest that programs of players need: spec file, messages and settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_spec(guest: str, classes: Sequence[GuestClass], folder: Path) -> list[
 
     Generators of Cogment's SDKs read `cogment.yaml` and `guest.proto`. `python/cog_settings.py`
     comes with the modules that it imports, and `javascript/CogSettings.js` with the SDK. A folder
-    that was written by this function is written anew; in any other folder no file is replaced.
+    that this function wrote earlier is written again; in any other folder no file is replaced.
 
     Args:
         guest: The name of the guest's module.

@@ -1,4 +1,6 @@
-"""The policies that a server was given: files, and versions of runs, for each worker its own."""
+"""
+Stand-ins, policies that replace missing players: files, and versions of runs, for each worker.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ class StandInFile:
     """
     The bytes of an ONNX or Cervo file that stands in for the players of a class.
 
-    `name` is its origin in logs. Without `actor_class` it stands in for every class without a file
-    of its own. `outputs` names the outputs that act, if their names and shapes do not tell.
+    `name` is the policy's name in logs. Without `actor_class` the file is for every class without
+    one of its own. `outputs` names the outputs that hold actions, if names and shapes are
+    ambiguous.
     """
 
     name: str
@@ -36,9 +39,9 @@ class StandInFile:
 
 class StandIns:
     """
-    Gives the policies of each class to all workers.
+    Provides all workers with the policies of each actor class.
 
-    A class acts by its file, or by the versions of a run that are offered between episodes.
+    A class acts by its file, or by versions of a run that are offered between episodes.
 
     Args:
         files: The files, at most one for each class.
@@ -81,7 +84,7 @@ class StandIns:
         """
         The name of the policy of each class that has one, known after the first `open`.
 
-        It is empty for a class that follows a run before the first version is offered.
+        The name is empty for a class that follows a run, until the first version is offered.
         """
         return self._names
 
@@ -110,7 +113,7 @@ class StandIns:
 
     def offer(self, actor_class: str, number: int, data: bytes, origin: str) -> None:
         """
-        Have the agents of a class follow a version of its run, from their next episodes on.
+        Let the agents of a class act by a version of its run, from their next episodes on.
 
         Any thread may call it.
 
@@ -122,7 +125,7 @@ class StandIns:
 
         Raises:
             UsageError: The class follows no run.
-            InvalidArguments: The version does not fit. The version before stays in use.
+            InvalidArguments: The version does not fit. The previous version stays in use.
 
         """
         if actor_class not in self._run_classes:
@@ -187,8 +190,8 @@ class WorkerStandIns:
         """
         Return actions for each of `rows`, None for a class that has no policy (yet).
 
-        Agents whose policy fails or gives numbers that are not finite get the default action, with
-        no origin, in that tick; the first time of each policy is logged.
+        Agents whose policy fails, or returns numbers that are not finite, get the default action in
+        that tick, without an origin; the first failure of each policy is logged.
         """
         return [self._act(one) for one in rows]
 

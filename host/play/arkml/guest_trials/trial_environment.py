@@ -1,4 +1,4 @@
-"""Environment of one trial that a guest plays, in the event loop of its server."""
+"""The environment of one trial that a guest plays, in the event loop of its server."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _END = CommunicationState.END
 
 class GuestEnvironment:
     """
-    The environment of one trial: its guest is stepped by `worker`.
+    The environment of one trial, whose guest is stepped by the thread of `worker`.
 
     `make` returns the guest for the configuration of a trial and the names of its actors. `on_end`
-    is called once, when the trial has no guest any more. Belongs to the event loop of the trial; no
-    method waits for the guest.
+    is called once, when the trial no longer has a guest. The object belongs to the trial's event
+    loop; no method waits for the guest.
     """
 
     def __init__(

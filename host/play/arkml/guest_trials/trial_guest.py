@@ -1,4 +1,4 @@
-"""Guest of one trial as its worker steps it, from the actions of a tick to its observations."""
+"""The guest of one trial, which its worker steps from actions of a tick to observations."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _CAME = {
 @dataclass(slots=True)
 class TickResult:
     """
-    The outcome of one step of a guest: rewards, answers to messages, observations, stand-ins.
+    The outcome of one step of a guest: rewards, answers, observations, and proposed actions.
 
-    `ended` are the actors whose episodes have ended, in a game that people are told of.
+    `ended` are the actors whose episodes have ended, if people are told about the game.
     `observations` is None if the guest failed; `error` then says why.
     """
 
@@ -53,14 +53,14 @@ class TickResult:
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
     """
-    The trial that a guest plays.
+    How a guest plays one trial: the order of its slots, its seed and its names.
 
     Attributes:
         order: The slot of each actor of the trial; slots of the first class have the lowest
             numbers.
         key: The number of the trial.
         seed: The seed of the guest.
-        environment: The name of the environment, which its rewards carry.
+        environment: The name of the environment, as the sender of rewards.
 
     """
 
@@ -152,10 +152,10 @@ class TrialGuest(Closing):
 
     def tell(self, sender: str, content: bytes) -> bool:
         """
-        Pass a message to the guest before its next frame; its answer is for `sender`.
+        Queue a message for the guest's next frame; the guest's answer goes to `sender`.
 
-        May be called from any thread. Returns False for a guest that takes no messages: it has no
-        such export, or runs in a single call.
+        May be called from any thread. Returns False for a guest that takes no messages, because it
+        lacks the export or runs in a single call.
         """
         script = self._factory.script
         message = CHANNEL.bytes_le + content
@@ -163,14 +163,16 @@ class TrialGuest(Closing):
 
     def rebuild(self, rebuilt: RebuiltModule) -> None:
         """
-        Go on with a rebuilt module after the next frame; a trial that cannot ends with its tick.
+        Continue with a rebuilt module after the next frame; if that is impossible, end the trial.
 
         May be called from any thread.
         """
         self._rebuilt = rebuilt
 
     def begin(self, resources: SharedResources) -> TickResult:
-        """Make the instance, and run it to its first submit. Raises GaveWay as `step`."""
+        """
+        Make the instance of the guest, and run it to its first submit. Raises GaveWay as `step`.
+        """
         self._resources = resources
         try:
             instance = self._made(resources)
@@ -182,8 +184,8 @@ class TrialGuest(Closing):
         """
         Apply the actions of a tick, and run the guest to its next submit.
 
-        `acted` has one action for each actor; None applies the actions that were offered. Raises
-        GaveWay for a guest that has run for a turn, or waits: `run_on` continues it.
+        `acted` has one action for each actor; None applies the proposed actions. Raises GaveWay for
+        a guest that has used its turn, or waits: `run_on` continues it.
         """
         instance, side = self._instance, self._waiting
         if instance is None:
@@ -206,11 +208,11 @@ class TrialGuest(Closing):
         return self._ran(instance, instance.run_on)
 
     def waiting(self) -> StandInRows | None:
-        """Return the agents that wait for an action, None if there are none."""
+        """Return the rows of agents that wait for an action, None if there are none."""
         return None if self._waiting is None else self._waiting.waiting()
 
     def offer(self, result: TickResult, given: StandInActions | None) -> None:
-        """Fill in the stand-ins of a step, from the actions for `waiting`, None for the default."""
+        """Add proposed actions to the result of a step; None proposes the default actions."""
         side = self._waiting
         result.stand_ins = self._idle if side is None else side.offer(given)
 

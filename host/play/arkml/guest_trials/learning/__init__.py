@@ -1,1 +1,3 @@
-"""Learning from trials of guests: rows for runs of a hive, and equal rows as demonstrations."""
+"""
+Learning from trials of guests: their ticks become rows of a hive's runs, or demonstration files.
+"""

@@ -1,4 +1,6 @@
-"""The part of a server of trials in one run: rows of an actor class go out, versions come in."""
+"""
+A trial server's session in one run: it sends rows of an actor class, and gets policy versions.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,12 @@ def planned_run(
         runs: The runs of the hive, the newest first.
         name: The name of the run.
         game: The game of the run.
-        behavior: The behavior, whose numbers of features and actions the run has to have.
+        behavior: The behavior, whose numbers of features and actions the run must have.
         learns: Whether the run gets demonstrations from trials.
 
     Raises:
-        NotTrainable: The run has other numbers of features or actions, or a new run could take no
-            demonstrations although it `learns`.
+        NotTrainable: The run has other numbers of features or actions, or it `learns`, but a new
+            run could take no demonstrations.
 
     """
     for run in runs:
@@ -61,7 +63,7 @@ def planned_run(
 
 class ClassRun:
     """
-    One session of a run, for all trials of a server. Blocks while it joins.
+    One session of a run, shared by all trials of a server. Making it blocks until it has joined.
 
     Args:
         client: The client of the hive.
@@ -73,7 +75,7 @@ class ClassRun:
         learns: Whether the run gets demonstrations from trials.
 
     Raises:
-        NotTrainable: The run takes no demonstrations although it `learns` from trials.
+        NotTrainable: The run is to learn from trials, but takes no demonstrations.
         HiveError: The run cannot be joined.
 
     """

@@ -1,8 +1,8 @@
 """
-Trials of the log as demonstrations: rows of observations, actions and rewards of actors.
+Export of logged trials as demonstrations: rows of actors' observations, actions and rewards.
 
-A row is a tick of one actor. Its reward is the reward of the tick before, which led to it. An
-actor's rows end with its own last action: a default action does not count as its own.
+A row is one tick of one actor. Its reward is the previous tick's, which led to the row. An actor's
+rows end with its own last action: a default action does not count as its own.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class DemonstrationExport:
     """
     Collects trials whose chosen actors all have the message types of one class.
 
-    `spaces` are the types by actor class; `actor` is the name or the class of the actors to export,
-    empty for all of them.
+    `spaces` are the types of observations and actions by actor class; `actor` is the name or the
+    class of the actors to export, empty for all of them.
     """
 
     def __init__(self, spaces: Mapping[str, Spaces], actor: str = "") -> None:

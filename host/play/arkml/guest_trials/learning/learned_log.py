@@ -1,4 +1,4 @@
-"""The log of trials whose entries become rows on their way to another log."""
+"""A trial log that also makes rows for learning of its entries, on their way to another log."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class LearnedLog(Closing):
     """
     A log of trials that also makes rows of hosted trials, on a thread of its own.
 
-    All methods of a TrialLog belong to one thread and never wait. If the entries of a trial come
-    faster than rows are made, the trial is no longer learned from once `most_bytes` wait; it is
+    All methods of a TrialLog belong to one thread and never wait. If entries of a trial come faster
+    than rows are made, and `most_bytes` of them wait, the trial is no longer learned from, but
     still logged.
 
     Args:
         rules: The rules of the actor classes to learn from.
-        takers: Get the rows of their class, on the log's own thread.
+        takers: Functions that get the rows of each class, on the log's own thread.
         trial_log: The log that keeps the entries.
         most_bytes: The largest number of bytes of waiting entries.
 
@@ -115,11 +115,11 @@ class LearnedLog(Closing):
                     self._put(_Add(trial_id, entry))
 
     def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
-        """Note a new state."""
+        """Log a new state of a trial."""
         self._log.state(trial_id, state, timestamp)
 
     def end(self, trial_id: str, ended: int, reason: str) -> None:
-        """Note the end of a trial."""
+        """Log the end of a trial."""
         self._log.end(trial_id, ended, reason)
         self._forget(trial_id)
 

@@ -1,4 +1,4 @@
-"""Trials of guests in the log as demonstrations: the rows that runs learn from while they run."""
+"""Export of logged trials of guests as demonstrations, with the rows that runs learn from live."""
 
 from __future__ import annotations
 

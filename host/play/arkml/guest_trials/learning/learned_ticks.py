@@ -32,10 +32,10 @@ M = TypeVar("M", ObservationSet, RewardSource, Observation)
 
 class SlotTick(NamedTuple):
     """
-    One tick of a slot.
+    One tick of a trial for one slot, the place of an agent of the guest.
 
     Attributes:
-        actor: The index of its actor.
+        actor: The index of the slot's actor.
         observation: The observation of the tick.
         own: The guest's reward that led to the observation.
         aggregated: The reward of all senders that led to the observation.
@@ -54,8 +54,8 @@ class TrialTicks:
     """
     Collects the entries of one trial, in the order in which they were added.
 
-    A tick is complete with the observations of the next one, or with the end of the trial. `actors`
-    are the indices of the actors whose ticks are wanted.
+    A tick is complete once the observations of the next tick come, or the trial ends. `actors` are
+    the indices of the actors whose ticks are wanted.
     """
 
     def __init__(self, params: TrialParams, actors: Iterable[int]) -> None:
@@ -93,7 +93,7 @@ class TrialTicks:
         return []
 
     def end(self) -> list[SlotTick]:
-        """Return the ticks of the actors in the tick that no other one follows."""
+        """Return the last tick of each actor, after the end of the trial."""
         observed, actions, led = self._observed, self._actions, self._led
         self._observed, self._actions = None, {}
         self._led, self._sources = self._sources, {}
@@ -123,7 +123,7 @@ class TrialTicks:
 
 def in_order(entries: Iterable[LoggedEntry]) -> Iterator[LoggedEntry]:
     """
-    Iterate over the entries of a trial by tick, without late rewards.
+    Yield the entries of a trial by tick, without late rewards.
 
     A reward is late if it was logged after the observations of the next tick.
     """

@@ -1,4 +1,6 @@
-"""Options of learning from trials: the hive, the runs of classes, the actions to learn from."""
+"""
+Options of learning from trials: the hive, the runs of actor classes, the actions to learn from.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ class LearningOptions:
     Attributes:
         hive: "HOST:PORT" or a URL.
         token: The token for the hive.
-        runs: The names of the runs by actor class. The stand-ins of a class are the versions of its
-            run.
+        runs: The names of the runs by actor class. Versions of a class's run also replace missing
+            players of the class.
         learn: The actors whose actions are learned from.
         rewards: The rewards that are learned from.
 
@@ -57,14 +59,14 @@ class LearningOptions:
             raise UsageError(f"rewards is {self.rewards!r}: it takes 'guest' or 'aggregated'")
 
     def rules(self, run: str) -> SpanRules:
-        """Return the ticks that the run of that name learns from."""
+        """Return the rule that selects the ticks from which the run with this name learns."""
         return SpanRules(
             is_aggregated=self.rewards == "aggregated", run=run if self.learn == "all" else ""
         )
 
     @property
     def sentence(self) -> str:
-        """A sentence that tells people how runs learn from them, empty if none does."""
+        """A sentence for people on how runs learn from them, empty if no run does."""
         if not self.learn:
             return ""
         runs = ", ".join(f"{name} (as {one})" for one, name in self.runs.items())

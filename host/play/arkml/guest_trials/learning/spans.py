@@ -1,9 +1,9 @@
 """
-Spans of ticks in which one source acted for a slot, as rows of a run.
+Spans of ticks in which one player or policy version acted for a slot, as rows of a run.
 
-A span begins as an episode does, with an Initial row, and is one agent of the run. It ends with
-the agent of the guest, or is Interrupted where its source acts no longer. No transition has its
-two rows in two spans.
+A span begins with an Initial row, as an episode does, and counts as one agent of the run. It ends
+with the guest's agent, or is Interrupted when another source acts. No transition has its two rows
+in two spans.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ Applied = Callable[[bytes, Observation], Floats]
 
 
 class Source(NamedTuple):
-    """The player, or the policy version of the run, that acted, and the kind of its rows."""
+    """
+    The source of actions, a player or a version of the run's policy, and the kind of its rows.
+    """
 
     kind: RowKind
     origin: str
@@ -77,7 +79,7 @@ class SpanRules:
     run: str = ""
 
     def source(self, action: LoggedAction | None) -> Source | None:
-        """Return the source of an action that is learned from, None for any other action."""
+        """Return the source of an action to learn from, None for an action not to learn from."""
         if action is None:
             return None
         note, _, idle = action.note.partition(" ")
@@ -111,8 +113,7 @@ class Spans:
     The spans of one slot, at most one of which is open.
 
     `name` is unique to the slot among all slots of all trials: the run numbers agents by it, so the
-    numbers are the same wherever the rows are made. `width` is the number of floats of an action,
-    as `applied` returns it.
+    numbers are the same wherever the rows are made. `width` is the number of floats of an action.
     """
 
     name: str
@@ -124,7 +125,7 @@ class Spans:
     _counts: dict[RowKind, int] = field(default_factory=dict)
 
     def take(self, tick: SlotTick) -> list[SpanRow]:
-        """Add a tick, and return the rows that are complete with it."""
+        """Add a tick, and return the rows that it completes."""
         observed = tick.observation
         self._reward += tick.aggregated if self.rules.is_aggregated else tick.own
         rows: list[SpanRow] = []

@@ -1,4 +1,4 @@
-"""The part of a server of trials in the runs of a hive, from its start to its end."""
+"""A trial server's part in the runs of a hive, from its start to its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEAVING_GONE = 1.0  # seconds where the hive does not answer
 
 class TrialLearning(Closing):
     """
-    Takes part in the runs of a hive, for the classes of a guest. Blocks until all runs are joined.
+    Takes part in runs of a hive, one for each actor class. Making it blocks until all are joined.
 
     A name stands for the newest run of that name; a missing run is started with the default
     settings.
@@ -76,7 +76,7 @@ class TrialLearning(Closing):
         return dict(self._runs)
 
     def learned_log(self, trial_log: TrialLog) -> TrialLog:
-        """Return a log of trials from which rows go to the runs; it writes to another log too."""
+        """Return a log that sends rows of trials to the runs, and also writes to another log."""
         if not self.options.learn:
             return trial_log
         rules = {name: self.options.rules(run.run.name) for name, run in self._runs.items()}
@@ -85,7 +85,11 @@ class TrialLearning(Closing):
         return self._logs[-1]
 
     def close(self) -> None:
-        """Send the last rows for some seconds, and leave the runs. Safe to call more than once."""
+        """
+        Send the last rows, for at most some seconds, and leave the runs.
+
+        Safe to call more than once.
+        """
         with ExitStack() as stack:
             stack.callback(self._client.close)
             stack.callback(self._loaders.shutdown, wait=False, cancel_futures=True)

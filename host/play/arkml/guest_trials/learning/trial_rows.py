@@ -1,4 +1,4 @@
-"""Rows of one trial: the spans of its slots, and rows as columns."""
+"""The rows of one trial for learning, made of its slots' spans, and rows as columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from arkml.trials.wire.guest_pb2 import ActionSpace, GuestConfig, Observation
 
 
 class ClassRow(NamedTuple):
-    """A row of a slot of an actor class."""
+    """A row of one slot, with the name of its actor class."""
 
     actor_class: str
     row: SpanRow
@@ -63,11 +63,11 @@ class TrialRows:
         self._ticks = TrialTicks(params, self._spans)
 
     def add(self, entry: Entry | LoggedEntry) -> list[ClassRow]:
-        """Add an entry, and return the rows that are complete with it. Raises TrialError."""
+        """Add an entry, and return the rows that it completes. Raises TrialError."""
         return self._rows(self._ticks.add(entry))
 
     def end(self) -> list[ClassRow]:
-        """Return the rows that are complete with the end of the trial. Raises TrialError."""
+        """Return the rows that the end of the trial completes. Raises TrialError."""
         rows = self._rows(self._ticks.end())
         for name, spans in self._spans.values():
             rows += [ClassRow(name, row) for row in spans.close()]
@@ -83,7 +83,7 @@ class TrialRows:
 
 def action_spaces(params: TrialParams) -> dict[str, Actions]:
     """
-    Return the actions of each actor class of a hosted trial.
+    Return the declared actions of each actor class of a trial with a guest.
 
     Raises TrialError for the parameters of a trial that has no guest.
     """
@@ -96,7 +96,7 @@ def action_spaces(params: TrialParams) -> dict[str, Actions]:
 
 
 def as_columns(rows: Sequence[SpanRow]) -> RowColumns:
-    """Return one row or more as columns, without metadata."""
+    """Return one or more rows as columns, without metadata."""
     features, actions = len(rows[0].features), len(rows[0].action)
     columns = RowColumns.empty(len(rows), features, actions)
     columns.agent[:] = [row.agent for row in rows]

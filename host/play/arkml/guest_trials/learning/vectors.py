@@ -1,5 +1,5 @@
 """
-The numbers in messages of a user's types, as rows of one width.
+Conversion of messages of a user's types to rows of numbers, all of one width.
 
 All numeric fields count, also in nested messages, in the order of their field numbers; repeated
 fields follow one another, and truth values are 0 or 1. A field that is not set is zero.
@@ -29,10 +29,10 @@ class _Row:
 
 class Vectors:
     """
-    Turns messages of one type into rows of numbers.
+    Converts messages of one type to rows of numbers.
 
-    `branches` are the numbers of choices of the last numbers of a row, known after the first one.
-    Raises TrialError for a type that has text, bytes or maps, or contains itself.
+    `branches` are the numbers of choices for the last columns of a row, known after the first
+    message. Raises TrialError for a type that has text, bytes or maps, or contains itself.
     """
 
     def __init__(self, kind: type[Message], *, has_choices: bool = False) -> None:
@@ -45,7 +45,7 @@ class Vectors:
 
     def row(self, content: bytes, where: str) -> list[float]:
         """
-        Return the numbers of a serialized message; `where` names it in an error.
+        Return the numbers in a serialized message; `where` names the message in errors.
 
         Raises TrialError if it cannot be parsed, or if its width differs from the first message's.
         """
