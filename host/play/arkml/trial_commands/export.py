@@ -49,7 +49,7 @@ _GENERATE = options.epilog(
 
 
 def register(trials: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the commands `arkml trials export` and `arkml trials generate`."""
     trials.command("export", epilog=_EXPORT)(export)
     trials.command("generate", epilog=_GENERATE)(generate)
 
@@ -62,7 +62,9 @@ def require_trials() -> None:
 
 
 def open_log(data: Path) -> DatalogReader:
-    """Return the log in a directory. Raises UsageError without the extra, and TrialError."""
+    """
+    Open the log of trials in a directory. Raises UsageError without the extra, and TrialError.
+    """
     require_trials()
     from arkml.trials.datalog.reader import DatalogReader
 

@@ -1,4 +1,4 @@
-"""The options of commands whose trials are played by a guest: the guest, and its stand-ins."""
+"""Options of commands whose trials a guest plays: the guest, and policies for missing players."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ Seed = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedGuest:
-    """The options of a command about the trials that a guest plays."""
+    """The options of a command about a guest that plays trials."""
 
     policy: Policies = None
     policy_output: PolicyOutputs = None
@@ -167,11 +167,11 @@ class PlayedGuest:
 
     @property
     def learning(self) -> LearningOptions | None:
-        """The part in the runs of a hive, None without one. Raises UsageError."""
+        """The options of learning from the trials in runs of a hive, or None. Raises UsageError."""
         return learning_options(self.hive, self.run, self.learn, self.learn_rewards)
 
     def require_none(self) -> None:
-        """Raise UsageError if there is an option of a guest: where --guest names none."""
+        """Raise UsageError if options about a guest are given; called if --guest is not."""
         none = PlayedGuest(environment=options.EnvironmentOptions())
         for mine, default in ((self.environment, none.environment), (self, none)):
             for field in fields(mine):
@@ -184,7 +184,7 @@ class PlayedGuest:
     @contextmanager
     def open_hosting(self, guest: Path, *, people: bool) -> Iterator[GuestHosting]:
         """
-        Open the guest of a server with its policies, and free it at the end.
+        Load the guest of a server with its policies for a `with` block, and free it at the end.
 
         Raises UsageError, ModuleError, GuestError and ModelRejected for options that do not fit.
         """
@@ -263,11 +263,11 @@ def open_guest_host(
     trace: Path | None = None,
 ) -> Host:
     """
-    Open the host of a guest, whose output goes to stderr.
+    Make the host of a guest whose output goes to stderr.
 
-    `option` gave the limits, `imports` is the place of functions of the game, `trace` the file that
-    guests are recorded in. Raises UsageError, and ModuleError for a file that is clearly not a
-    module.
+    `option` is the name of the option that gave the limits, `imports` the name of the game's
+    functions, such as "mygame:functions", `trace` the file in which guests are recorded. Raises
+    UsageError, and ModuleError for a file that is clearly not a module.
     """
     keep_apart(trace, guest)
     read_module(guest)
@@ -279,9 +279,9 @@ def open_guest_host(
 @contextmanager
 def open_learning(played: PlayedGuest, hosting: GuestHosting) -> Iterator[TrialLearning | None]:
     """
-    Take part in the runs of the hive that an option names, and leave them at the end.
+    Take part in runs of the hive that an option names, within a `with` block.
 
-    Raises UsageError, NotTrainable for a run that the guest cannot take part in, and HiveError.
+    Raises UsageError, NotTrainable for a run in which the guest cannot take part, and HiveError.
     """
     learning = played.learning
     if learning is None:
@@ -301,9 +301,9 @@ def hosted_params(hosting: GuestHosting, given: TrialParams | None = None) -> Tr
     """
     Return the default parameters of a guest's trials, or the parameters of a file if `given`.
 
-    By default the actors are all slots of the guest: a stand-in where their class has a policy or
-    follows a run, and else an actor that joins. Raises TrialError for actors that the guest cannot
-    have, and UsageError for parameters of another environment.
+    By default every slot of the guest has an actor: a policy acts where the class has one or
+    follows a run, and elsewhere an actor must join. Raises TrialError for actors that the guest
+    cannot have, and UsageError for parameters of another environment.
     """
     from arkml.trials.core.hosting import HOSTED, STAND_IN
     from arkml.trials.core.parameters import DEFAULT_INACTIVITY

@@ -1,4 +1,4 @@
-"""Options to learn from trials of a guest: the hive, its runs, the actions to learn from."""
+"""Options of learning from trials of a guest: the hive, its runs, the actions to learn from."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ LearnRewards: TypeAlias = Annotated[
 
 
 def read_runs(runs: Sequence[str]) -> dict[str, str]:
-    """Return the names of runs by class, of texts as CLASS=NAME. Raises UsageError."""
+    """Return names of runs by actor class, given texts CLASS=NAME. Raises UsageError."""
     by_class: dict[str, str] = {}
     for text in runs:
         actor_class, equals, name = text.partition("=")

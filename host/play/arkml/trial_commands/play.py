@@ -44,7 +44,7 @@ def _web(*names: str, **settings: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayOptions:
-    """The options of a page on which people play a guest."""
+    """The options of `arkml trials play`."""
 
     guest: options.GuestFile
     played: PlayedGuest
@@ -84,7 +84,7 @@ class PlayOptions:
     log_level: options.LogLevel = None
 
     def web(self) -> WebOptions:
-        """Return the options of the port, with the page. Raises TrialError."""
+        """Return the options of the web port that serves the page. Raises TrialError."""
         from arkml.trials.server.web.web_options import WebOptions
 
         return WebOptions(
@@ -100,7 +100,7 @@ class PlayOptions:
 
 
 def register(trials: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml trials play`."""
     options.add_command(trials, "play", PlayOptions, play, epilog=_EPILOG)
 
 

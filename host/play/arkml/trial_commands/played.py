@@ -1,4 +1,4 @@
-"""A server of one guest's trials for people: its links, and one trial after another."""
+"""A server on which people play trials of one guest, one trial after another, and its links."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PlayedTrials:
 
 
 class PlayedTrial(NamedTuple):
-    """The end of one trial: the number of its last tick, -1 if there was none, and the reason."""
+    """How one trial ended: the number of its last tick, -1 if there was none, and the reason."""
 
     trial_id: str
     tick: int
@@ -65,11 +65,11 @@ class PlayedTrial(NamedTuple):
 
 def serve(options: PlayedTrials, announce: Callable[[str], object]) -> int:
     """
-    Serve one trial after another until SIGINT, SIGTERM or SIGHUP; return the number of the signal.
+    Serve one trial after another until SIGINT, SIGTERM or SIGHUP; return the signal's number.
 
-    `announce` gets the links and the ends of trials, line by line. Called by the main thread.
-    Raises GuestError if the guest fails MOST_FAILURES times in a row before its first tick, and
-    TrialError and UsageError if the server cannot begin.
+    `announce` gets lines with the links, and with the ends of trials. Call `serve` on the main
+    thread. Raises GuestError if the guest fails MOST_FAILURES times in a row before its first tick,
+    and TrialError and UsageError if the server cannot begin.
     """
     with (
         options.played.open_hosting(options.guest, people=True) as hosting,

@@ -106,7 +106,7 @@ def _unused(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeTrialsOptions:
-    """The options of a server of trials."""
+    """The options of `arkml trials serve`."""
 
     lifecycle_port: Annotated[
         int,
@@ -285,7 +285,9 @@ class ServeTrialsOptions:
 
     @property
     def web_port(self) -> int:
-        """The port for browsers, also by its deprecated name; 0 for none."""
+        """
+        The port for browsers, whether given by its present or its deprecated option; 0 for none.
+        """
         return self.actor_web_port or self.actor_http_port
 
     def settings(self) -> ServedTrials:

@@ -1,4 +1,4 @@
-"""The ports of servers of trials: their addresses, the clients that may use them, their page."""
+"""The ports of trial servers: their addresses, and the clients that may use them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[1] / "guest_trials" / "page"
 
 
 def refuse_directory(endpoint: str | None) -> None:
-    """Raise UsageError if a directory is named."""
+    """Raise UsageError if an option names an endpoint of a Cogment directory, which arkml lacks."""
     if endpoint:
         raise UsageError(
             f"--directory-endpoint {endpoint}: there is no directory here: name environments and"
@@ -30,7 +30,7 @@ def refuse_directory(endpoint: str | None) -> None:
 
 
 def refuse_tls(file: str | None) -> None:
-    """Raise UsageError if a file for TLS of gRPC is named."""
+    """Raise UsageError if an option names a TLS file for gRPC, which arkml serves without TLS."""
     if file:
         raise UsageError(
             f"{file}: gRPC is served without TLS here: keep it on this machine, or behind a proxy"
@@ -40,7 +40,7 @@ def refuse_tls(file: str | None) -> None:
 
 def grpc_host(host: str, *, is_open: bool, has_web: bool) -> str:
     """
-    Return the address to serve gRPC at.
+    Return the address at which to serve gRPC.
 
     Args:
         host: The address of the server, for example "0.0.0.0".
@@ -72,7 +72,7 @@ def check_ports(ports: TrialPorts, web: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WebPortOptions:
-    """The options of the web port; texts are as the user gave them."""
+    """The options of the web port of a trial server, as the user gave them."""
 
     host: str
     port: int
@@ -84,7 +84,7 @@ class WebPortOptions:
 
     def options(self, params: TrialParams, *, has_page: bool) -> WebOptions | None:
         """
-        Return the options of the port, with or without the page for people; None without a port.
+        Return checked options of the web port, with or without the page; None without a port.
 
         Raises UsageError and TrialError for options that contradict each other.
         """

@@ -1,4 +1,4 @@
-"""`arkml trials spec`: the files that programs of players need of a guest."""
+"""`arkml trials spec`: writes the files about a guest that programs of players need."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ wrote before is written anew; no other file is replaced.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecOptions:
-    """The options of one spec file."""
+    """The options of `arkml trials spec`."""
 
     guest: options.GuestFile
     output: Annotated[
@@ -52,7 +52,7 @@ class SpecOptions:
 
 
 def register(trials: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml trials spec`."""
     options.add_command(trials, "spec", SpecOptions, spec, epilog=_EPILOG)
 
 

@@ -1,4 +1,4 @@
-"""The parameters, hooks and limits of `arkml trials serve`, from its options."""
+"""The parameters, hooks and limits of `arkml trials serve`, read from its options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def trials_options(
     params: Path | None, hooks: tuple[str, ...], limits: tuple[str, ...]
 ) -> TrialsOptions:
     """
-    Return the options of the server.
+    Return the options of a trial server, read from the options of the command.
 
     Args:
         params: The file of default parameters, None without one.
@@ -59,7 +59,7 @@ def _trial_limits(settings: tuple[str, ...]) -> Any:
 
 
 def datalog_options(kept_trials: int, most_bytes: str) -> DatalogOptions:
-    """Return the options of the log. Raises UsageError."""
+    """Return the options of a trial log: its limits on trials and bytes. Raises UsageError."""
     from arkml.trials.datalog.datalog import DatalogOptions
     from arkml.trials.datalog.retention import Retention
 

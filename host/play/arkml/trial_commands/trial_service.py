@@ -1,4 +1,4 @@
-"""A server of trials with its ports, its log and its status file, until a signal ends it."""
+"""A trial server with its ports, its log and its status file, which runs until a signal ends it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class TrialPorts:
-    """The address of a server and its ports: 0 is a free one, and none for Prometheus."""
+    """
+    The address of a trial server and its ports; 0 takes a free port, except for Prometheus: none.
+    """
 
     host: str
     lifecycle: int
@@ -62,8 +64,8 @@ def serve(options: ServedTrials, announce: Callable[[str], object]) -> int:
     """
     Serve trials until SIGINT, SIGTERM or SIGHUP, and return the number of the signal.
 
-    All trials are ended then, softly for some seconds and at once after a second signal. Called by
-    the main thread. Raises TrialError and UsageError if the server cannot begin.
+    The signal ends all trials, softly for some seconds, and at once after a second signal. Call
+    `serve` on the main thread. Raises TrialError and UsageError if the server cannot begin.
     """
     return asyncio.run(_serve(options, announce))
 
@@ -83,7 +85,7 @@ async def _serve(options: ServedTrials, announce: Callable[[str], object]) -> in
 
 class EndingSignals:
     """
-    The signals that end a server, except signals that were ignored from the start, as under nohup.
+    The signals that end a server, except those that were ignored from the start, as under nohup.
 
     `first` has the number of the first signal that arrived.
     """
@@ -118,9 +120,9 @@ async def open_log(
     data: Path, options: DatalogOptions
 ) -> AsyncIterator[tuple[Datalog, list[Server]]]:
     """
-    Open the log of trials, and yield it with a list for the servers that use it.
+    Open the log of trials, and yield it with a list to which its servers are added.
 
-    These end their trials if it cannot be written any more. Raises TrialError.
+    These servers end their trials once the log can no longer be written. Raises TrialError.
     """
     running: list[Server] = []
 

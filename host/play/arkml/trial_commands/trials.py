@@ -1,4 +1,4 @@
-"""`arkml trials`: the commands that read and tidy the log of trials, beside commands that serve."""
+"""`arkml trials`: the commands that read and clean up the log of trials, and its subcommands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Last = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of `arkml trials`."""
+    """Add the commands of `arkml trials` to the application."""
     trials = options.add_group(
         app,
         "trials",
