@@ -1,4 +1,4 @@
-"""`arkml hive label`: what people note about a run; and where `show` says that it came from."""
+"""`arkml hive label`: notes of people about a run, and the texts on a run's origin for `show`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _note(text: str, most: int) -> str:
 
 
 def shown_goal(run: RunInfo) -> str | None:
-    """Return what the command of a run has asked for, None if that is not known."""
+    """Return a text on the goal of a run's command, None if it is unknown."""
     goal = run.goal
     if not goal:
         return None
@@ -106,7 +106,7 @@ def shown_goal(run: RunInfo) -> str | None:
 
 
 def origin_rows(details: RunDetails) -> Iterator[tuple[str, str]]:
-    """Yield what is known of where a run came from, by name."""
+    """Yield facts about the origin of a run as pairs (name, value)."""
     origin = details.origin
     values = {"by": details.owner_name}
     if origin is not None:

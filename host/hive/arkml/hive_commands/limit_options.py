@@ -107,8 +107,8 @@ def server_limits(
         memory: Memory of all learners, for example "8GiB", None for no limit.
         runs: Runs in the data directory.
         disk: Bytes of all runs, for example "100GiB", None for no limit.
-        sessions: Sessions of the hive, sessions of one run, and the hours for which a session that
-            has left is remembered.
+        sessions: The most sessions of the hive, the most sessions of one run, and the hours for
+            which a session that has left is remembered.
         timeouts: Seconds that a header may take, and seconds that a body may pause.
 
     Raises:

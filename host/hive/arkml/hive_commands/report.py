@@ -38,7 +38,7 @@ highest. The file loads nothing from elsewhere.
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command `arkml report` to the application."""
     app.command("report", epilog=_EPILOG)(command)
 
 

@@ -1,4 +1,4 @@
-"""What commands about the runs of a hive share: a client, and the run that is meant."""
+"""Shared parts of commands about the runs of a hive: a client, and the search for a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RunName = Annotated[
 
 
 def run_with_client(hive: str, job: Callable[[HiveClient], int]) -> int:
-    """Return the exit status of a job that gets a client of the hive at an address."""
+    """Call a job with a client of the hive at an address, and return the job's exit status."""
     with _client(hive) as client:
         return job(client)
 
@@ -49,7 +49,7 @@ def _client(hive: str) -> Iterator[HiveClient]:
 
 
 def find(client: HiveClient, wanted: str) -> RunInfo:
-    """Return the run of that id, or the newest of that name. Raises UsageError."""
+    """Return the run with an id or, for a name, the newest run of that name. Raises UsageError."""
     from arkml.hive.protocol.runs import find_run
 
     runs = client.runs().result()
@@ -59,7 +59,7 @@ def find(client: HiveClient, wanted: str) -> RunInfo:
 
 
 def print_result(text: str, document: dict[str, Any], as_json: bool) -> int:
-    """Print a text, or a document, and return the exit status."""
+    """Print a text, or with `as_json` a document, and return the exit status."""
     if as_json:
         print_json(document)
     else:

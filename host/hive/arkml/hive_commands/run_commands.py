@@ -44,7 +44,7 @@ OutFile = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of `arkml hive`."""
+    """Add the commands of `arkml hive` to the application."""
     hive = options.add_group(
         app,
         "hive",

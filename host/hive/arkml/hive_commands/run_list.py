@@ -1,4 +1,4 @@
-"""The runs of a hive, a line for each, in the width of a terminal."""
+"""The list of a hive's runs, one line for each, fitted to the width of a terminal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def status_of(run: RunInfo) -> str:
 
 
 def time_of(nanoseconds: int) -> str:
-    """Return a time since the Unix epoch in this place's time, empty for 0."""
+    """Return a time since the Unix epoch as text in the local time zone, empty for 0."""
     if not nanoseconds:
         return ""
     moment = datetime.fromtimestamp(nanoseconds / 1e9, tz=UTC).astimezone()

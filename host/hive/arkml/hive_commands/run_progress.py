@@ -1,4 +1,4 @@
-"""How far a run is in what was asked for, as the page of a hive says it, too."""
+"""How far a run has come toward its goal, in the same terms as the page of a hive."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 class RunProgress(NamedTuple):
-    """The share of the limit that a run reaches first, None without one, and what is to be said."""
+    """A run's progress: the fraction of the goal that is nearest, or None, and a text about it."""
 
     share: float | None
     text: str
 
     @property
     def bar(self) -> str:
-        """The share as a bar of eight cells, empty without one."""
+        """The fraction as a bar of eight characters, empty without one."""
         if self.share is None:
             return ""
         whole, rest = divmod(round(8 * _BAR * self.share), 8)

@@ -31,7 +31,7 @@ Data = Annotated[
 
 
 def register(hive: typer.Typer) -> None:
-    """Add the commands of `arkml hive token`."""
+    """Add the commands of `arkml hive token` to the application."""
     token = options.add_group(
         hive,
         "token",

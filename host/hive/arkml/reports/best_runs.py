@@ -1,4 +1,4 @@
-"""The summary of a report: the best policy of each run, when it came, and where it is."""
+"""The summary of a report: the best policy of each run, when it was made, and where it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of curves as SVG, with their numbers for the script that reads them."""
+"""Charts of curves as SVG, with their numbers for the page's script."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ _PREFIXES = ("", "k", "M", "G", "T")
 
 
 def safe(text: object) -> str:
-    """Return untrusted text for HTML: without markup, controls, or marks that reorder it."""
+    """
+    Return an untrusted text for HTML: without markup, control characters, or marks that reorder it.
+    """
     return escape(harmless(str(text)))
 
 
 def chart(title: str, about: str, drawings: Sequence[tuple[str, int, Drawing]]) -> str:
     """
-    Return one chart of a metric with a sentence about it.
+    Return the chart of a metric as SVG, with a sentence about it.
 
-    Each drawing has the label and the number of its group.
+    Each drawing comes with the label and the number of its group of runs.
     """
     lines = _lines(drawings)
     points = np.concatenate(lines)
@@ -60,9 +62,9 @@ def numbers(
     drawings: Sequence[tuple[str, int, Drawing]], rows: dict[tuple[float, ...], int]
 ) -> dict[str, Any]:
     """
-    Return what a script needs to read a chart: its lines, and the rows at its edges.
+    Return the numbers of a chart for the page's script: its lines, and the rows at its edges.
 
-    The rows of a line are a number of `rows`, to which new ones are added.
+    The rows of a line are given as an index into `rows`, to which new ones are added.
     """
     xs = _ticks(np.concatenate(_lines(drawings))[:, 0])
     lines = []
@@ -155,7 +157,7 @@ def _drawn(
 
 
 def shown(value: float) -> str:
-    """Return a number in few characters."""
+    """Return a number as a short text."""
     size = abs(value)
     if size and (size < 1e-3 or size >= 1e15):
         return f"{value:.0e}"

@@ -1,4 +1,4 @@
-"""Runs in one chart: runs that differ in their seed only share a band."""
+"""Groups of runs in a chart: runs that differ only in their seed share a band."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunGroup:
     """
     Runs of one guest that have all settings but the seed in common; `label` names them.
 
-    Either all of them have evaluations, or all have not.
+    Either all runs of the group have evaluations, or none has.
     """
 
     label: str
@@ -37,7 +37,7 @@ class RunGroup:
 @dataclass(frozen=True, slots=True)
 class Drawing:
     """
-    One metric of one group: a line and, for several runs, the band from the lowest to the highest.
+    One metric of one group of runs: a line and, for several runs, a band from lowest to highest.
 
     line, low and high: float64, [points, 2], (rows, value). `low` and `high` are None for one run.
     """

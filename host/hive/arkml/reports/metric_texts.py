@@ -1,4 +1,4 @@
-"""Descriptions of the metrics that every run has, which the page of a hive shows, too."""
+"""Descriptions of the metrics that every run has, used in reports and on the page of a hive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GOOD: Final = {"higher": " Higher is better.", "lower": " Lower is better.", ""
 
 
 def description(name: str) -> str:
-    """Return what a metric is and which direction is good; empty for those of guests."""
+    """Return what a metric means and which direction is good; empty for metrics of guests."""
     key = "actions/branch_B_share_C" if _CHOICE.fullmatch(name) else name
     text, good = _known().get(key, ("", ""))
     return text + _GOOD[good]

@@ -47,10 +47,10 @@ def make_page(runs: Sequence[ReportedRun], release: str) -> bytes:
     """
     Return a report of runs as an HTML file that loads nothing.
 
-    Runs that differ in their seed only are drawn as a median with a band from the lowest to the
-    highest. Values are read, and groups switched off, by a script that the page's policy names by
-    its hash; all else is there without scripts. `release` is the version of arkml, which the page
-    shows.
+    Runs that differ only in their seed are drawn as a median with a band from lowest to highest. A
+    script, which the page's Content-Security-Policy names by its hash, shows values and switches
+    groups off; everything else works without scripts. `release` is the version of arkml, which the
+    page shows.
     """
     groups = grouped(runs)
     title = "Report of " + ", ".join(dict.fromkeys(run.info.name for run in runs))

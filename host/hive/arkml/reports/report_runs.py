@@ -1,4 +1,4 @@
-"""The runs that a report shows, read from a hive or from its data directory."""
+"""The runs in a report, read from a hive or from a data directory."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ReportedRun:
     One run in a report.
 
     Attributes:
-        info: Its state.
-        settings: Its settings.
-        best: Its best rating, None if no policy was rated.
+        info: The run and its state.
+        settings: The settings of the run.
+        best: The best rating of its policies, None if no policy was rated.
         module: The SHA-256 of the guest's uploaded module, empty for none.
-        checkpoints: The checkpoints that are kept.
-        curves: The curves of its metrics.
-        source: The hive or the directory that it was read from.
+        checkpoints: The checkpoints that still exist.
+        curves: The curves of the run's metrics.
+        source: The hive or the directory from which the run was read.
         directory: The directory of the run, None if it was read from a hive.
 
     """
@@ -102,7 +102,7 @@ def read_from_directory(
 
 
 def checkpoint_file(directory: Path, n_opts: int) -> Path:
-    """Return the file of the checkpoint that the run in a directory wrote after these updates."""
+    """Return the path of a run's checkpoint after this number of updates."""
     return directory / "checkpoints" / f"{n_opts:012d}.safetensors"
 
 

@@ -1,1 +1,1 @@
-"""The program that plays versions of a policy for people who watch: `python -m arkml.watching`."""
+"""The program that plays policy versions for people who watch a run: `python -m arkml.watching`."""

@@ -1,4 +1,6 @@
-"""Plays the version of a job on standard input, and writes lines to standard output."""
+"""
+The watching program: plays the version of a job on standard input, and writes lines of output.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ _MOST_BYTES = 3 * GIB
 
 
 def main() -> int:
-    """Do a `PlayerJob`; the process ends with its standard input. Returns the exit status."""
+    """
+    Do the `PlayerJob` on standard input, and return the exit status.
+
+    The process ends at the end of its standard input.
+    """
     os.nice(_NICE)
     logging.disable()  # a guest may log as much as it likes
     lines = os.fdopen(os.dup(1), "wb")

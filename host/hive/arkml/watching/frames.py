@@ -1,4 +1,4 @@
-"""The frames of a guest that is watched: what its agents see, do and get, as lines of JSON."""
+"""The frames of a watched guest as lines of JSON: what its agents observe, do and get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_SUBMITS = 16
 
 class WatchedFrames:
     """
-    Gathers the batches of a frame, and makes of them what is shown.
+    Collects the batches of each frame, and converts them to the form that is shown.
 
     `section` is the section `arkml.spec` of the module, if it has one.
     """
@@ -28,12 +28,12 @@ class WatchedFrames:
 
     @property
     def behaviors(self) -> list[ShownBehavior]:
-        """The meanings of the rows so far."""
+        """The meanings of the rows that have come so far."""
         return self._meanings.behaviors
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what is not shown."""
+        """Sentences about parts that are not shown."""
         return self._meanings.notes
 
     @property

@@ -1,4 +1,4 @@
-"""The pace of a guest that is watched: frames a second, a share of a core, and bytes a second."""
+"""The pace of a watched guest: limits on frames per second, processor time and bytes per second."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ BYTES_PER_SECOND = 1 << 20
 
 class WatchPace:
     """
-    Waits between frames, and says which of them are shown.
+    Waits between frames, and decides which frames are shown.
 
     Args:
-        rate: Frames a second, at most.
+        rate: The most frames per second.
         clock: Returns seconds; never goes back.
         spent: Returns the seconds of processor time that this process has used.
         sleep: Waits for some seconds.
@@ -42,7 +42,7 @@ class WatchPace:
         """
         Wait until the next frame is due.
 
-        After a frame that nobody sees, wait no longer than the share of a core demands.
+        After a frame that is not seen, wait only as long as the limit on processor time demands.
         """
         used, now = self._spent(), self._clock()
         rest = (used - self._used) * (1.0 / SHARE - 1.0)
@@ -55,9 +55,9 @@ class WatchPace:
 
     @property
     def shows(self) -> bool:
-        """True if the frame that is there may be shown."""
+        """True if the present frame may be shown."""
         return self._clock() >= self._shows_at
 
     def note(self, size: int) -> None:
-        """Note that a frame of so many bytes was shown."""
+        """Note that a frame of `size` bytes was shown."""
         self._shows_at = max(self._shows_at, self._clock() - 1.0) + size / BYTES_PER_SECOND

@@ -1,4 +1,4 @@
-"""One version of a policy in a guest, played for people who watch, or recorded once."""
+"""Playing one policy version in a guest, for people who watch, or to record one episode."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ Say = Callable[[WatchLineKind, WireStruct], int]
 
 
 class WatchedGuest:
-    """A guest that plays on and on with one version, as an evaluation of its run does."""
+    """
+    A guest that plays endlessly with one policy version, in the way of an evaluation of its run.
+    """
 
     def __init__(self, job: PlayerJob, module: bytes, policy: bytes, say: Say) -> None:
         self._job, self._say = job, say
@@ -123,7 +125,11 @@ class WatchedGuest:
 
 
 def record(job: PlayerJob, module: bytes, policy: bytes) -> ReplayReport:
-    """Play one episode, as an evaluation of the run does, and return its replay. ArkmlError."""
+    """
+    Play one episode, as an evaluation of the run does, and return its replay.
+
+    Raises ArkmlError.
+    """
     guest = job.guest
     task = EvaluationTask(
         name=guest.name, arguments=guest.arguments, limits=Limits(), budgets_every_call=False,
@@ -145,7 +151,7 @@ def record(job: PlayerJob, module: bytes, policy: bytes) -> ReplayReport:
 
 
 def ending_of(error: Exception) -> WatchEnd:
-    """Return what is told of an error, with the places where a guest has trapped."""
+    """Return the message on an error that ended playing, with the code locations of a trap."""
     frames: Sequence[Frame] = getattr(error, "frames", ())
     calls = [
         _cut(f"{one.function} ({one.module}{_place(one.offset)})") for one in frames[:_MOST_CALLS]
