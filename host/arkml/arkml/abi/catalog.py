@@ -40,7 +40,7 @@ INTERNAL: tuple[Api, ...] = (WASI,)
 
 
 def find(module: str, symbol: str) -> tuple[Api, Function] | None:
-    """Return the table row of an import, such as `core__log` of `ark-core-v3`, or None."""
+    """Return the table entry of an import, such as `core__log` of `ark-core-v3`, or None."""
     return _by_import().get((module, symbol))
 
 

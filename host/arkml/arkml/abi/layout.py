@@ -43,14 +43,14 @@ POINTER = U32
 
 
 class Slot(NamedTuple):
-    """One wasm argument."""
+    """One wasm argument: its name and its type."""
 
     name: str
     wasm: str
 
 
 class Placed(NamedTuple):
-    """A field and its offset in bytes."""
+    """A field of a struct and its offset in bytes."""
 
     name: str
     type: FieldType
@@ -59,7 +59,11 @@ class Placed(NamedTuple):
 
 @cache
 def slots(function: Function) -> tuple[Slot, ...]:
-    """Return the wasm arguments; a result that is written to guest memory adds a last pointer."""
+    """
+    Return the wasm arguments of a function of the tables.
+
+    A result that is written to guest memory adds a pointer as the last argument.
+    """
     lowered = [slot for param in function.params for slot in lower(param)]
     if leaves_by_pointer(function):
         lowered.append(Slot(output_name(function), POINTER.wasm))
@@ -67,7 +71,7 @@ def slots(function: Function) -> tuple[Slot, ...]:
 
 
 def leaves_by_pointer(function: Function) -> bool:
-    """Return whether the result is written to guest memory instead of the wasm result."""
+    """Return whether a function's result is written to guest memory, not returned by wasm."""
     return function.returns is not None and function.outcome is not Outcome.VALUE
 
 
@@ -81,7 +85,7 @@ def output_name(function: Function) -> str:
 
 
 def results(function: Function) -> list[str]:
-    """Return the types of the wasm results."""
+    """Return the types of the wasm results of a function."""
     match function.outcome:
         case Outcome.VALUE if function.returns is F64:
             return [F64.wasm]

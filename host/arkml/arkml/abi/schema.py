@@ -1,4 +1,4 @@
-"""The types in which the ABI tables are written."""
+"""The vocabulary of the ABI tables: types of values, structs, parameters and functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from arkml.abi.codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value that crosses as one wasm argument; `size` is the number of its bytes in memory."""
+    """
+    A type of value that crosses as one wasm argument; `size` is its number of bytes in memory.
+    """
 
     name: str
     size: int
@@ -32,7 +34,9 @@ F64 = Scalar("f64", 8, "f64", "double", "<f8")
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The number of a host object of one kind. A guest must not interpret it."""
+    """
+    The type of a handle, a number for a host object of one kind; guests must not interpret it.
+    """
 
     name: str
     doc: str
@@ -153,7 +157,7 @@ class Text:
 
 
 class Lane(Enum):
-    """The side of the boundary that runs a function."""
+    """How a function of the ABI is answered: by the shim alone, by Python, or by a policy."""
 
     HOST = "host"  # a Python handler, called once per guest call
     PUSH = "push"  # in the shim alone: appends one row to the session's columns
@@ -185,7 +189,7 @@ ReturnType: TypeAlias = "Scalar | Handle | Struct | Bytes | Text"
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One named argument."""
+    """One named parameter of a function."""
 
     name: str
     type: ParamType
@@ -213,7 +217,7 @@ class Function:
 
     @property
     def handler(self) -> str:
-        """The name of its handler, a Python method, such as `drop_future`."""
+        """The name of the Python method that handles the import, such as `drop_future`."""
         return self.name.replace(".", "_").lower()
 
 

@@ -12,8 +12,8 @@ def proxy(apis: Sequence[Api], *, pages: int = 1) -> str:
     """
     Render a guest that imports all of `apis` and exports each function as `MODULE.SYMBOL`.
 
-    It exports its memory, which begins with `pages` pages and may grow. A test can call each
-    handler through it, without a compiler.
+    The guest exports its memory, which begins with `pages` pages and may grow. Through it a test
+    can call each import, without a compiler.
     """
     rows = [(api, function) for api in apis for function in api.functions]
     lines = ["(module"]
@@ -24,14 +24,14 @@ def proxy(apis: Sequence[Api], *, pages: int = 1) -> str:
 
 
 def import_(api: Api, function: Function) -> str:
-    """Render one import declaration."""
+    """Return the import declaration of a function as wasm text."""
     symbol = api.symbol(function)
     name = f"${api.module}.{symbol}"
     return f'(import "{api.module}" "{symbol}" (func {name}{signature(function)}))'
 
 
 def signature(function: Function) -> str:
-    """Render the parameters and results, each with a space before it."""
+    """Return a function's parameters and results as wasm text, each with a space before it."""
     params = "".join(f" (param ${slot.name} {slot.wasm})" for slot in slots(function))
     return params + "".join(f" (result {wasm})" for wasm in results(function))
 

@@ -1,4 +1,4 @@
-"""Rows of demonstrations in memory, checked."""
+"""Demonstrations in memory: rows that were checked."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class DemonstrationSet:
     Rows of demonstrations, in the order in which they were played.
 
     `branches` are the numbers of choices of the last actions, which are discrete, for example (3,
-    2); None if the file does not say. `guest` (such as `npc.wasm`) and `sha256` name the module
-    that was played, empty if the file does not; `module` is its path on the machine that wrote the
-    rows, empty if it is not known. `warnings` are sentences about irregular rows.
+    2); None if the file does not say. `guest` (such as `npc.wasm`) and `sha256` identify the module
+    that was played; `module` is its path on the machine that wrote the rows. They are empty if
+    unknown. `warnings` are sentences about irregular rows.
     """
 
     columns: RowColumns
@@ -59,7 +59,7 @@ class DemonstrationSet:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the rows, in hex: sets with the same rows have the same one."""
+        """The SHA-256 of the rows, in hex; it is equal for sets with equal rows."""
         total = hashlib.sha256()
         for array in self.columns.arrays():
             total.update(f"{array.dtype.str}{array.shape}".encode())
@@ -76,7 +76,7 @@ def row_columns(
     action: npt.NDArray[Any],
 ) -> RowColumns:
     """
-    Return rows of policy version 0, as a hive takes them, without metadata.
+    Return rows as the columns that a hive takes, with policy version 0 and without metadata.
 
     agent, step, state, reward: [n]. features: [n, F]. action: [n, A].
     """
@@ -89,7 +89,7 @@ def row_columns(
 
 def checked(source: str, columns: dict[str, npt.NDArray[Any]]) -> tuple[RowColumns, list[str]]:
     """
-    Return the rows of a file that can be learned from, and warnings about them.
+    Check the rows of a file; return the usable rows, and warnings about the others.
 
     `columns` are the arguments of `row_columns`, of any real type, such as float64; `source` names
     the file. Rows that are not finite are left out. Raises UsageError for impossible values, such

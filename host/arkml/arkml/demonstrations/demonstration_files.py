@@ -1,4 +1,4 @@
-"""The format of a file of demonstrations, by its name."""
+"""Reading and writing of demonstration files, whose names tell their format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DATASET = re.compile(r".+-v\d+")
 
 
 def read_demonstrations(path: Path) -> DemonstrationSet:
-    """Return the demonstrations in an .npz file or a dataset of Minari. Raises UsageError."""
+    """Return the demonstrations in an .npz file or a Minari dataset. Raises UsageError."""
     if path.is_dir():
         if not is_dataset(path):
             raise UsageError(f"{path} is a directory, and not a dataset of Minari")
@@ -23,7 +23,9 @@ def read_demonstrations(path: Path) -> DemonstrationSet:
 
 
 def require_writable(path: Path) -> None:
-    """Raise UsageError if the name has no format, as `play.csv`, or the dataset exists already."""
+    """
+    Raise UsageError if a name has an unknown format, such as `play.csv`, or the dataset exists.
+    """
     if path.suffix == ".npz":
         return
     if not _DATASET.fullmatch(path.name):
@@ -37,7 +39,7 @@ def require_writable(path: Path) -> None:
 
 
 def write_demonstrations(path: Path, demonstrations: DemonstrationSet) -> None:
-    """Write an .npz file or a dataset of Minari. Raises UsageError."""
+    """Write demonstrations to an .npz file or a Minari dataset. Raises UsageError."""
     require_writable(path)
     if path.suffix == ".npz":
         write_npz(path, demonstrations)

@@ -1,4 +1,6 @@
-"""Compressed chunks of arrays in HDF5, checked before HDF5 unpacks them without a limit."""
+"""
+A check of compressed chunks in HDF5 files, which HDF5 itself would decompress without a limit.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,17 @@ _OVERHEAD = 1024
 
 def check_chunks(title: str, array: Any, most: int) -> None:
     """
-    Check that the chunks of a dataset of h5py unpack to no more than they declare.
+    Check that the chunks of an h5py dataset decompress to no more bytes than they declare.
 
     Args:
-        title: The array, for messages.
+        title: Name of the array, for messages.
         array: The dataset, of numbers.
-        most: Bytes of the array and one of its chunks, at most.
+        most: The most bytes of the array, and of one of its chunks.
 
     Raises:
-        UsageError: Also for filters other than shuffle, gzip or lzf, and fletcher32, in this order.
-        ValueError: For a damaged chunk, or another exception of h5py.
+        UsageError: The array is too large, or has filters other than shuffle, gzip or lzf, and
+            fletcher32, in this order.
+        ValueError: A chunk is damaged; h5py may raise other exceptions.
 
     """
     if array.chunks is None:

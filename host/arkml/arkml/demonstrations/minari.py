@@ -1,5 +1,5 @@
 """
-DemonstrationSet as a dataset of Minari: a directory with a file of HDF5.
+Demonstrations as Minari datasets: directories with an HDF5 file.
 
 Minari's own package is not needed, only h5py. The layout follows Minari 0.5: one group of
 `data/main_data.hdf5` for each episode, and `data/metadata.json` beside it.
@@ -49,7 +49,7 @@ _INITIAL, _RUNNING, _TERMINAL, _INTERRUPTED = (
 
 
 def is_dataset(path: Path) -> bool:
-    """Return True if a directory holds a dataset."""
+    """Return whether a directory holds a Minari dataset."""
     return (path / _folder_of(path) / _METADATA).is_file()
 
 
@@ -61,7 +61,7 @@ def require_h5py() -> None:
 
 def read_minari(path: Path) -> DemonstrationSet:
     """
-    Return the demonstrations in a dataset, which may come from anywhere.
+    Return the demonstrations in a Minari dataset, which is not trusted.
 
     Observations and actions are arrays of numbers; each is checked before it is read. In Minari,
     rewards and ends belong to a step; here they belong to the row after the step, so that 200
@@ -94,7 +94,7 @@ def read_minari(path: Path) -> DemonstrationSet:
 
 def write_minari(path: Path, demonstrations: DemonstrationSet) -> None:
     """
-    Write a dataset, in which an episode without an end in the rows is truncated at its last row.
+    Write a Minari dataset; an episode that has no end in the rows is truncated at its last row.
 
     Raises UsageError, also if the dataset exists already.
     """

@@ -1,4 +1,4 @@
-"""Demonstrations as an `.npz` file of NumPy: plain arrays and a JSON text, and never pickles."""
+"""Demonstrations as NumPy's `.npz` files: plain arrays and a JSON text, and never pickles."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_TEXT = 1 << 16  # characters
 
 
 def write_npz(path: Path, demonstrations: DemonstrationSet) -> None:
-    """Write the file in one step. Raises UsageError."""
+    """Write demonstrations to an `.npz` file, in one step. Raises UsageError."""
     rows = demonstrations.columns
     about = {
         "format": _FORMAT,
@@ -61,7 +61,7 @@ def write_npz(path: Path, demonstrations: DemonstrationSet) -> None:
 
 def read_npz(path: Path) -> DemonstrationSet:
     """
-    Return the demonstrations in a file, which may come from anywhere.
+    Return the demonstrations in an `.npz` file, which is not trusted.
 
     Each array is checked by its header before it is decompressed. Arrays with unknown names are not
     read, and `about` may be missing. Raises UsageError.

@@ -32,7 +32,7 @@ _MOST_OF_DIRECTORY = 1 << 20  # bytes, some 10,000 arrays
 
 @dataclass(frozen=True, slots=True)
 class ArchivedArray:
-    """An array of an open archive: its header, and its content when it is read."""
+    """An array of an open archive: its header, and its content once it is read."""
 
     name: str
     shape: tuple[int, ...]
@@ -49,8 +49,8 @@ class ArchivedArray:
         """
         Return the array, read-only.
 
-        Raises the exceptions in `DAMAGE`, also for an array of objects: these are pickles, which
-        run code of the file when they are read.
+        Raises the exceptions in `DAMAGE`, also for an array of objects, since objects are pickles,
+        which can run code when they are read.
         """
         if self.dtype.hasobject:
             raise ValueError(f"{cut_repr(self.name)} holds pickled objects")
@@ -64,7 +64,7 @@ class ArchivedArray:
 
 
 def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
-    """Open an archive of some thousand arrays at most. Raises the exceptions in `DAMAGE`."""
+    """Open an archive of at most some thousand arrays. Raises the exceptions in `DAMAGE`."""
     return open_zip(file, _MOST_OF_DIRECTORY)
 
 
@@ -73,7 +73,7 @@ def archived_array(archive: zipfile.ZipFile, name: str) -> Iterator[ArchivedArra
     """
     Open an array by its name, with its header read.
 
-    Raises KeyError without one, and the exceptions in `DAMAGE`.
+    Raises KeyError if there is no such array, and the exceptions in `DAMAGE`.
     """
     member = archive.getinfo(f"{name}.npy")
     if member.compress_type not in _METHODS:

@@ -1,4 +1,4 @@
-"""Scripts and styles that pages in browsers share: agents in a plane, their values, replays."""
+"""Scripts and styles that web pages of arkml share: agents in a plane, their values, replays."""
 
 from __future__ import annotations
 

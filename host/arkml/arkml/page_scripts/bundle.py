@@ -1,4 +1,4 @@
-"""Modules of JavaScript joined into one text, for pages that are one file."""
+"""Joining of JavaScript modules into one text, for pages that are a single file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _INDENT = re.compile(r"^\s+", re.MULTILINE)
 
 def bundled(name: str, folder: Path = FOLDER) -> str:
     """
-    Return a module of a folder and all that it imports as one module without imports.
+    Return a JavaScript module with all modules that it imports as one module without imports.
 
-    Its modules import names as they are, from each other only, and export declarations; the names
-    at the top of all of them differ. Those of another folder than `FOLDER` have `FOLDER` as
-    `shared/`, as pages have.
+    The modules must import names unchanged, only from each other, and export declarations; all
+    top-level names must differ. Modules of another folder refer to `FOLDER` as `shared/`, as pages
+    do.
     """
     texts: dict[str, str] = {}
     _add(folder / name, texts)
@@ -29,10 +29,11 @@ def bundled(name: str, folder: Path = FOLDER) -> str:
 
 def bundled_script(name: str, folder: Path = FOLDER) -> str:
     """
-    Return the same as a script that is no module, for pages that are opened from a disk.
+    Return the result of `bundled` as a classic script, for pages that are opened from a disk.
 
-    There browsers load scripts, and no modules. None of the modules waits at its top, or has a text
-    of several lines. Comments on lines of their own, indents and empty lines are left out.
+    From a disk browsers load scripts, but not modules. The modules must have no top-level await,
+    and no strings of several lines. Comments on lines of their own, indents and empty lines are
+    left out.
     """
     text = _INDENT.sub("", _COMMENT.sub("", bundled(name, folder)))
     return f'(() => {{\n"use strict";\n{text}}})();\n'

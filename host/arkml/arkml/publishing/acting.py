@@ -1,4 +1,4 @@
-"""How a policy acts in a page: compiled, or by a runtime in the folder."""
+"""How a policy acts in a web page: compiled to WebAssembly, or by a runtime in the folder."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _DIGEST_BYTES = 32
 
 class Acting(NamedTuple):
     """
-    How a policy acts in a page.
+    How a policy acts in a web page.
 
     Attributes:
-        kernel: Its module.
-        branches: The branches of its agents.
-        model: The model that a runtime runs, None for a kernel that computes all.
+        kernel: The compiled policy, a wasm module.
+        branches: The branches of the agents' actions.
+        model: The model that a runtime runs, None for a kernel that computes everything.
         rows: The only number of rows that the model takes, None for any number.
 
     """
@@ -42,14 +42,14 @@ class Acting(NamedTuple):
 
     @property
     def runtime(self) -> dict[str, Any] | None:
-        """What a page knows of a model, JSON values, or None."""
+        """What a page must know to run the model, as JSON values, or None."""
         return (
             None if self.model is None else {"model": noted(MODEL, self.model), "rows": self.rows}
         )
 
 
 class ActingPolicy:
-    """The policy of a page, which is compiled once for agents of the same widths."""
+    """A policy for a web page, compiled once for each pair of features and actions."""
 
     def __init__(self, cast: Cast, declared: DeclaredBranches, *, has_runtime: bool) -> None:
         self._cast, self._declared, self._has_runtime = cast, declared, has_runtime
@@ -57,7 +57,7 @@ class ActingPolicy:
 
     def of_one(self, widths: Iterable[Widths]) -> Acting:
         """
-        Return how the policy acts for agents of the first widths that it fits.
+        Return how the policy acts, for the first of these pairs (features, actions) that it fits.
 
         Raises InvalidArguments if it fits none of them, and ModelRejected if it cannot be compiled
         and there is no runtime.
@@ -116,5 +116,5 @@ def widths_of(behavior: ShownBehavior) -> Widths:
 
 
 def noted(name: str, data: bytes) -> dict[str, str]:
-    """Return what a page knows of a file: its name, and the SHAKE128 of its bytes."""
+    """Return a file's name, and the SHAKE128 of its bytes, by which a page checks it."""
     return {"name": name, "digest": hashlib.shake_128(data).hexdigest(_DIGEST_BYTES)}

@@ -37,13 +37,13 @@ _SUFFIX = re.compile("-(only|or-later)$")
 
 class Card(NamedTuple):
     """
-    What a card says beside what is played.
+    The texts of a card that do not come from playing the guest.
 
     Attributes:
         title: The title.
         license: The identifier of a license, empty for none.
         trained: How the policy was trained, in the words of the author, or empty.
-        facts: What is known of the training without them.
+        facts: Facts about the training that are known without the author.
 
     """
 
@@ -63,7 +63,7 @@ def card_files(
     *,
     deterministic: bool,
 ) -> dict[str, bytes]:
-    """Return the card and its picture, if there is one, by name."""
+    """Return the files of the card, README and picture (if there is one), by name."""
     noise = "without" if deterministic else "with"
     lines = [
         *_front_matter(card, scores, seed),

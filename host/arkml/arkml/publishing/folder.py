@@ -1,4 +1,4 @@
-"""The folder of a site, which is written whole or not at all."""
+"""The folder of a published site, which is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = "arkml-site.json"
 
 
 def require_own(folder: Path) -> None:
-    """Raise UsageError for a folder with files in it that were not published."""
+    """Raise UsageError for a folder that contains files which `publish` has not written."""
     if not folder.exists() and not folder.is_symlink():
         return
     if not folder.is_dir() or folder.is_symlink():
@@ -32,9 +32,9 @@ def require_own(folder: Path) -> None:
 
 def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
     """
-    Write a folder of files by their names, in the place of one that was published before.
+    Write files, given by name, into a folder, replacing a folder that was published before.
 
-    The old one stays until all of the new one is written. Raises UsageError.
+    The old folder stays until the new one is complete. Raises UsageError.
     """
     require_own(folder)
     target = folder.resolve()

@@ -1,4 +1,4 @@
-"""All that a page has to know of a guest's module: its imports, memory, start and frame."""
+"""The plan of a guest: all that a page must know of its module to run it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _OPENS, _LOADS = "ml__start_inference", "ml_inference__load_inference_async"
 
 class GuestPlan(NamedTuple):
     """
-    The plan of a guest.
+    All that a page must know to run a guest: imports, memory, start and frame.
 
     Attributes:
         wasm: The module that is published.
-        is_changed: Whether that is not the guest's own, but the form in which a host runs it.
-        trains: Whether the policy answers the trainings that the guest starts, because it cannot
-            act otherwise; else they are Unavailable, as without a hive.
-        document: JSON values, as `ArkGuest` in `ark_guest.js` takes them.
+        is_changed: Whether `wasm` is not the guest's own module, but the form in which a host runs
+            it.
+        trains: Whether the policy answers the training sessions of the guest, because it cannot act
+            otherwise; else trainings are Unavailable, as without a hive.
+        document: The plan as JSON values, for `ArkGuest` in `ark_guest.js`.
 
     """
 
@@ -44,10 +45,10 @@ class GuestPlan(NamedTuple):
 
 def plan_of(module: CompiledModule, fps: float) -> GuestPlan:
     """
-    Return the plan of a module whose frames are `fps` to a second, such as 60.
+    Return the plan of a module that runs `fps` frames per second, such as 60.
 
     Raises EntryPointMissing for a module that has no frame, and LinkError for one that imports
-    anything other than functions and one memory, or acts by `ark-ml-inference-v0` alone.
+    anything other than functions and one memory, or that acts only by `ark-ml-inference-v0`.
     """
     if module.info.kind is not ModuleKind.APPLET:
         raise EntryPointMissing(

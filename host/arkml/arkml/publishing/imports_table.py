@@ -1,4 +1,4 @@
-"""The table of a guest's imports for a page, which is made of the tables of the ABI."""
+"""A table of a guest's imports for a web page, derived from the tables of the ABI."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _NUMBERS = {BOOL: "u32", U8: "u32", U32: "u32", U64: "u64", I64: "i64", F32: "fl
 
 def imports_table(imported: Iterable[tuple[str, str]]) -> Row:
     """
-    Return the table, JSON values, of functions by module and symbol, and the codes of the ABI.
+    Return, as JSON values, the imported functions by module and symbol, and the codes of the ABI.
 
-    Functions that no table has, as those of a game or of WASI, are left out.
+    Functions that are in no table of the ABI, for example of a game or of WASI, are left out.
     """
     found = [(module, find(module, symbol)) for module, symbol in sorted(set(imported))]
     rows = [_row(*row) for _, row in found if row is not None]

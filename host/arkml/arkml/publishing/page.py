@@ -1,4 +1,4 @@
-"""The page of a published guest: an HTML file that loads the files of its folder, and no others."""
+"""The page of a published guest: an HTML file that loads only files of its own folder."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ICON = (
 
 def page_files(site: Mapping[str, Any], title: str) -> dict[str, bytes]:
     """
-    Return the page that plays a site and its script, by name; `site` is its document, JSON values.
+    Return the HTML page and its script, by name; `site` is the document of the site, JSON values.
 
-    What a guest or its author wrote is in the document and in the title only. The
+    Texts of the guest or its author are only in the document and in the title. The
     Content-Security-Policy permits scripts and files of the folder, style and unpacked script by
     their hashes, and nothing else; it permits WebAssembly, and no other text to be run as a script.
     """

@@ -1,4 +1,4 @@
-"""The picture of a card: where agents went, or the rewards of a play."""
+"""The picture of a card: the paths of agents, or the rewards of a play."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Line: TypeAlias = Sequence[tuple[float, float]]
 
 
 def picture_of(shown: ReplayDocument) -> bytes:
-    """Return a drawing, SVG: the ways of the first agents, or else the mean reward of frames."""
+    """Return an SVG drawing: the paths of the first agents, or else the mean reward by frame."""
     lines = [line for line in (_ways(shown) or [_rewards(shown)]) if line]
     size = _SIDE - 2 * _MARGIN
     across = _scale([x for line in lines for x, _ in line], size)

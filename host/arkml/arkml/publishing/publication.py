@@ -1,4 +1,4 @@
-"""A guest and its policy as a folder that any static host serves."""
+"""Publication of a guest and its policy as a folder that any static web host can serve."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class PublishedSite:
 
     Attributes:
         folder: The folder.
-        files: Sizes of its files in bytes, by name.
+        files: Sizes of the files in bytes, by name.
         digest: SHA-256 of the guest's module.
         scores: The evaluation, None for a guest that starts no training, ends no episode or is
             configured.
-        trains: Whether the policy answers the trainings that the guest starts, since the guest acts
-            in no other way; else they are Unavailable in the page.
-        runtime_bytes: The bytes of onnxruntime-web in the folder, 0 where the policy is compiled.
+        trains: Whether the policy answers the training sessions of the guest, because it acts in no
+            other way; else trainings are Unavailable in the page.
+        runtime_bytes: The bytes of onnxruntime-web in the folder, 0 if the policy is compiled.
         is_changed: Whether the module in the folder is not the guest's own, but the form in which
             hosts run it, because a page could not.
 
@@ -103,14 +103,14 @@ def publish(
     """
     Write a folder in which a browser plays a guest with a policy, without a server.
 
-    People watch it, take an agent over and hand it back. The guest and the policy do there what
-    they do here, for the same seed. The folder also has a card, `README.md`, with an evaluation.
+    People can watch it, take over an agent and hand it back. For the same seed, guest and policy
+    behave in the browser as in a host. The folder also has a card, `README.md`, with an evaluation.
     A trace becomes a page to scroll through: `replay.html`, or `index.html` without a policy.
 
     Args:
         module: The path or the bytes of a guest with frames, an applet.
         policy: The path or the bytes of an ONNX or Cervo file, None for a replay alone.
-        folder: The folder, which is new, empty, or was published before.
+        folder: The folder, which must be new, empty, or published before.
         outputs: The names of the outputs of the policy that hold its actions, as for `Host`.
         behavior: Name of the run whose agents the policy plays, for a guest that starts several.
         configure: Whole numbers for the export `configure`, such as (16, 7).
@@ -119,30 +119,31 @@ def publish(
         fps: Frames of the guest in a second.
         title: Heading of the page, by default the title that the module declares, or its name.
         license: Identifier of a license for the card, such as "MIT".
-        trained: A sentence for the card on how the policy was trained; by default what its run
-            says, where that lies beside it, as `arkml train` leaves it.
+        trained: A sentence for the card on how the policy was trained; by default made from the
+            run's files beside the policy, as `arkml train` leaves them.
         episodes: Number of episodes of the evaluation; 0 makes none.
         imports: The path of a JavaScript module with the functions of a game that the guest
             imports. Its default export takes the guest's memory, with `read(pointer, size)` and
-            `write(pointer, bytes)`, and returns them, as `(memory) => ({env: {raycast}})`. Nothing
-            of the guest runs here then: its section `arkml.spec` says what it observes.
+            `write(pointer, bytes)`, and returns them, as `(memory) => ({env: {raycast}})`. The
+            guest is then not run in this process, and its section `arkml.spec` must say what it
+            observes.
         replay: The path of a trace of the guest, as `Host(trace=...)` writes it.
         runtime: The folder of the npm package onnxruntime-web, which runs a policy with operators
-            that cannot be compiled: 14 MB in the folder, which no page loads from a disk. Other
-            policies are compiled in any case.
-        spec: The meaning of the rows that people see, as in `GuestEnv`; None for that of the
-            module, which tells the branches and masks of the policy in any case.
+            that cannot be compiled. It adds 14 MB, and needs a web server, because pages opened
+            from a disk cannot load it. Other policies are always compiled.
+        spec: The meaning of the rows that people see, as in `GuestEnv`; None takes the module's
+            declaration, which gives the branches and masks of the policy in any case.
         limits: Limits of the guest; None takes the defaults of `Limits`.
 
     Returns:
-        What was written.
+        A description of the published folder.
 
     Raises:
         ModuleError: The module cannot be loaded, or has no frame.
         ModelRejected: The policy has operators that cannot be compiled, which the message names,
             and there is no `runtime`.
         InvalidArguments: The policy does not fit the guest.
-        UsageError: An argument has a wrong value, or the folder has other things in it.
+        UsageError: An argument has a wrong value, or the folder contains other files.
         GuestError: The guest failed.
 
     Example:

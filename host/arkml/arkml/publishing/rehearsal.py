@@ -1,4 +1,4 @@
-"""Plays of a guest in this process before it is published: what it observes, and its scores."""
+"""Plays of a guest before it is published, for the card: what it observes, and its scores."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ FRAMES = 600
 
 class Cast(NamedTuple):
     """
-    A guest and its policy.
+    A guest and its policy, with the options of playing them.
 
     Attributes:
-        data: The module.
-        name: Its name.
+        data: The bytes of the module.
+        name: The name of the module.
         policy: An ONNX or Cervo file.
-        outputs: Names of the outputs that act, empty to find them.
+        outputs: Names of the outputs that hold actions, empty to find them.
         behavior: Name of the run whose agents the policy plays, None for the first.
-        numbers: Arguments of the export `configure`, none to leave it.
+        numbers: Arguments for the export `configure`; if empty, it is not called.
         seed: Seed of the noise.
         deterministic: Whether there is no noise.
         limits: Limits of the guest.
-        spec: The meaning of its rows, None for that of the module.
+        spec: The meaning of rows, None to take the module's declaration.
 
     """
 
@@ -64,7 +64,9 @@ class Cast(NamedTuple):
 
 
 class Rehearsal(NamedTuple):
-    """The frames of a play; `trains` is whether the policy answered the trainings of the guest."""
+    """
+    The frames of a play; `trains` says whether the policy answered training sessions of the guest.
+    """
 
     shown: ReplayDocument
     trains: bool
@@ -74,9 +76,9 @@ def rehearsed(cast: Cast, *, trains: bool, may_train: bool) -> Rehearsal:
     """
     Play a guest with its policy, and return the frames.
 
-    `trains` has the policy answer the trainings that the guest starts; with `may_train` that is
-    tried where no agent acts without it. Raises InvalidArguments if no agent acted, and the errors
-    of the guest.
+    With `trains` the policy answers the training sessions of the guest; with `may_train` this is
+    tried if no agent acts otherwise. Raises InvalidArguments if no agent acted, and the errors of
+    the guest.
     """
     heard = _Heard()
     logger = logging.getLogger("arkml")
@@ -115,7 +117,7 @@ def _shown(cast: Cast, *, trains: bool) -> ReplayDocument:
 
 def scored(cast: Cast, episodes: int) -> EvaluationResult | None:
     """
-    Return the evaluation of a policy.
+    Evaluate the policy over this number of episodes, and return the result.
 
     Returns None for a guest that starts no training, ends no episode, or imports WASI, which an
     evaluation does not grant. Raises the errors of the guest.

@@ -1,4 +1,4 @@
-"""How a policy was trained, by the run of a hive whose file it is."""
+"""Facts on how a policy was trained, found in the files of the run that the policy came from."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _log = SafeLogger(__name__)
 
 def training_facts(policy: Path, data: bytes, guest: str) -> Facts:
     """
-    Return names and values of what is known of the training of a policy, none if nothing is.
+    Return facts about the training of a policy, as names and values; empty if none are known.
 
-    The files of `arkml train` have their run beside them, and a policy in the directory of a hive
-    lies in that of its run. A run counts if it has the very same file; one that cannot be read is
+    `arkml train` leaves the run's files beside its policies, and a policy in a hive's directory is
+    in the directory of its run. A run counts only if it has exactly this file; an unreadable run is
     logged.
 
     Args:
         policy: The path of the file.
-        data: Its bytes.
-        guest: SHA-256 of the guest that it plays.
+        data: The bytes of the file.
+        guest: SHA-256 of the guest that the policy plays.
 
     """
     model = data

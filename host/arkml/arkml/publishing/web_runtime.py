@@ -1,4 +1,4 @@
-"""onnxruntime-web in a published folder, for policies with operators that no kernel has."""
+"""The files of onnxruntime-web in a published folder, for policies that cannot be compiled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTICE = "onnxruntime-web.txt"
 
 def runtime_files(package: Path) -> dict[str, bytes]:
     """
-    Return the files of the runtime, and a notice of its license, by their names in the folder.
+    Return the files of onnxruntime-web, and its license notice, by name.
 
     `package` is the folder of the npm package. Raises UsageError.
     """

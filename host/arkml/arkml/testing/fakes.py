@@ -1,7 +1,7 @@
 """
-Fakes: policies and games that answer constants, a queue and a sink in memory.
+Fakes for tests: policies and games that answer constants, and a queue and a sink in memory.
 
-Each records its use.
+Each fake records its use.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _whole(name: str, value: SupportsIndex, most: int = _MOST_U32) -> int:
 @dataclass(frozen=True, slots=True)
 class RecordedBatch:
     """
-    A copy of the rows of one submit.
+    A copy of one batch that a fake has recorded: the rows of a submit.
 
     Attributes:
         rows: Records, [n], with the fields of `Batch.rows`.
@@ -74,7 +74,7 @@ class RecordedBatch:
 
     @property
     def ids(self) -> list[int]:
-        """The agent of each row."""
+        """The agent's id of each row."""
         ids: list[int] = self.rows["id"].tolist()
         return ids
 
@@ -92,7 +92,7 @@ class RecordedBatch:
 
 class ConstantPolicy(Sealed):
     """
-    A policy that gives every row the same actions and value.
+    A policy that answers every row with the same actions and value.
 
     `batches` holds the submits in order, `forgotten` the keys of closed sessions. While `failure`
     is an exception, `act` raises it after it has recorded the submit.
@@ -156,8 +156,8 @@ class FakeGame(dict[tuple[str, str], Callable[..., Answer]]):
     """
     The functions of a game that a module imports, for `Host(imports=...)`.
 
-    Each answers a constant, zero by default, and `calls` holds the calls in order: the module and
-    the name of the import, and the numbers that the guest passed.
+    Each function returns a constant, zero by default, and `calls` holds all calls in order: the
+    module and the name of the import, and the numbers that the guest passed.
 
     Args:
         source: The path or the bytes of the module.
@@ -211,12 +211,12 @@ class RecordingPolicies(Sealed, PolicyLibrary):
         value: The value of every row.
         num_features: Number of features, for guests that leave it to the model.
         num_actions: Number of actions, for guests that leave it to the model.
-        networks: Networks for brains of `ark-ml-inference-v0`, by the bytes of their models.
+        networks: Networks for models of `ark-ml-inference-v0`, by the bytes of the model.
 
     Attributes:
         batches: The submits of all sessions, in order.
         snapshots: The bytes of the models that the guest loaded.
-        policies: The policies that the guest got for them.
+        policies: The policies that the guest got for these models.
         network_keys: The key of each network that was loaded.
 
     Example:
@@ -280,7 +280,9 @@ class RecordingPolicies(Sealed, PolicyLibrary):
         *,
         key: int = 0,
     ) -> Network:
-        """Return the network of a model. Raises `failure`, and Unavailable without a network."""
+        """
+        Return the network given for a model. Raises `failure`, and Unavailable if none was given.
+        """
         self.network_keys.append(key)
         if self.failure is not None:
             raise self.failure
@@ -324,7 +326,7 @@ class RecordingSink(Sealed):
         self.noted.extend(metadata)
 
     def held(self) -> Ready | None:
-        """Return None: the guest need not wait."""
+        """Return None, so that the guest never waits."""
         return None
 
     def leave(self, *, stop: bool) -> None:
@@ -408,7 +410,9 @@ class MemoryQueue(Sealed):
         self._batch = None
 
     def batch(self) -> Batch:
-        """Return the rows as a batch; the same object, with its actions, until rows change."""
+        """
+        Return the rows as a batch; the object is the same, with its actions, until rows change.
+        """
         if self._batch is None:
             count = len(self._rows)
             self._batch = Batch(
@@ -426,7 +430,7 @@ class MemoryQueue(Sealed):
         return MetadataLog.of(self._metadata)
 
     def mentions(self, text: bytes) -> bool:
-        """Return whether the name of an item contains the text."""
+        """Return whether the name of a metadata item contains a text."""
         return any(text in item.name.encode() for item in self._metadata)
 
     def end_submit(self) -> None:

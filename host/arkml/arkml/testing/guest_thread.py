@@ -1,4 +1,4 @@
-"""A thread that runs guests, so that no signal handler runs in the middle of one."""
+"""A thread that runs guests in tests, so that no signal handler interrupts a guest."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class WorkThread:
     """
     One daemon thread and a queue of jobs for it.
 
-    Python runs signal handlers on the main thread only. A handler that raises, such as a time
-    limit's, ends the wait for a job and not the job; the job is then asked to stop, and waited for.
-    The waits use bare locks: if a handler raised in the middle of `threading.Event`, which is
-    written in Python, the event's lock would stay taken.
+    Python runs signal handlers on the main thread only. A handler that raises, such as that of a
+    time limit, interrupts the wait for a job, not the job; the job is then asked to stop, and
+    waited for. The waits use bare locks: if a handler raised in the middle of `threading.Event`,
+    which is written in Python, the event's lock would stay taken.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class WorkThread:
         return result
 
     def close(self) -> None:
-        """End the thread after its jobs."""
+        """End the thread after the jobs that are queued."""
         self._jobs.put(None)
         self._thread.join(_PATIENCE)
 

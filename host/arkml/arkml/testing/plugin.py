@@ -72,7 +72,7 @@ def arkml_host(arkml_options: dict[str, Any]) -> Iterator[ThreadedHost]:
 
 @pytest.fixture
 def guest_file() -> Path:
-    """Return the module of `--guest`; override it to name one in the test suite."""
+    """Return the module that `--guest` names; override it to name one in the test suite."""
     pytest.fail("which guest? Give --guest=PATH, or override the fixture guest_file", pytrace=False)
 
 
@@ -85,7 +85,7 @@ def guest(arkml_host: ThreadedHost, guest_file: Path) -> Iterator[ThreadedGuest]
 
 @pytest.fixture
 def proxy_guest(arkml_host: ThreadedHost) -> Iterator[Proxy]:
-    """Load a new proxy guest, through which a test calls imports itself."""
+    """Load a new proxy guest, through which a test can call imports itself."""
     from arkml.testing.proxy import Proxy, proxy_text
 
     with arkml_host.load(proxy_text().encode(), name="proxy") as loaded:

@@ -24,8 +24,8 @@ def proxy_text(apis: Sequence[Api] = APIS, *, pages: int = 1) -> str:
     """
     Return the proxy guest as wasm text: it exports each function of `apis` as `MODULE.SYMBOL`.
 
-    It has a memory of `pages` pages that may grow, exported as `memory`. Raises UsageError for what
-    is not a whole number of pages from 1 to 65,536.
+    The guest has a memory of `pages` pages that may grow, exported as `memory`. Raises UsageError
+    unless `pages` is a whole number from 1 to 65,536.
     """
     return wat.proxy(apis, pages=_pages(pages))
 
@@ -44,18 +44,18 @@ class Callee(Protocol):
 
 class Proxy(Sealed):
     """
-    Calls the imports of a host as a guest does.
+    Calls the imports of a host, as a guest would, through the proxy guest.
 
     Memory is filled with `?`, so that a test sees which bytes were not written. `put` and `room`
     return a new address each time.
 
     Args:
         guest: A guest made of `proxy_text`.
-        pages: Pages of its memory, as given to `proxy_text`.
+        pages: Pages of the guest's memory, as given to `proxy_text`.
 
     Raises:
-        UsageError: That is not a whole number from 1 to 65,536.
-        InvalidArguments: The memory has less.
+        UsageError: `pages` is not a whole number from 1 to 65,536.
+        InvalidArguments: The memory has fewer pages.
 
     Example:
         with host.load(proxy_text().encode()) as guest:
@@ -82,9 +82,9 @@ class Proxy(Sealed):
 
     def room(self, size: int) -> int:
         """
-        Return the address of `size` bytes that have not been written.
+        Return the address of `size` bytes of memory that were never handed out.
 
-        Raises UsageError for what is not a whole number from 0, and for more than is left.
+        Raises UsageError unless `size` is a whole number from 0, and if too few bytes are left.
         """
         number = whole_number(size)
         if number is None or number < 0:
@@ -106,7 +106,9 @@ class Proxy(Sealed):
         return pointer
 
     def text(self, text: str) -> tuple[int, int]:
-        """Write `text` to memory and return its address and length, as imports take it."""
+        """
+        Write `text` to memory and return its address and length, in the form that imports take.
+        """
         data = text.encode()
         return self.put(data), len(data)
 

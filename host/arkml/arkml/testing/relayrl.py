@@ -31,12 +31,12 @@ def check_scalar(
     make: Callable[[], Any], *, action: Any, d_in: int = 1, longest: int = _LONGEST
 ) -> None:
     """
-    Check a ScalarEnvironment.
+    Check that an implementation of ScalarEnvironment keeps the contract.
 
     Args:
         make: Returns a new environment.
         action: A valid action of the environment, such as `np.zeros(2, np.float32)`.
-        d_in: Rank of its observations, such as 1 for vectors.
+        d_in: Number of axes of its observations, such as 1 for vectors.
         longest: Most steps of an episode.
 
     Raises:
@@ -83,7 +83,7 @@ def _check_scalar(environment: Any, closing: Closing, action: Any, d_in: int, lo
 def check_vector(
     make: Callable[[], Any], *, action: Any, d_in: int = 1, longest: int = _LONGEST
 ) -> None:
-    """Check a VectorEnvironment, with the arguments of `check_scalar`."""
+    """Check that an implementation of VectorEnvironment keeps the contract; see `check_scalar`."""
     with _closing() as closing:
         _check_vector(closing(make()), closing, action, d_in, longest)
 

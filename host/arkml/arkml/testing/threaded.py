@@ -54,7 +54,7 @@ class ThreadedGuest(Sealed, Closing):
         self._run(self.guest.initialize)
 
     def update(self, frames: int = 1, *, budget: Budget = RUN_SECONDS) -> None:
-        """Run frames of an applet. Raises UsageError for what is not a whole number from 1."""
+        """Run frames of an applet. Raises UsageError unless `frames` is a whole number from 1."""
         for _ in range(require_whole("frames", frames)):
             self._run(partial(self.guest.update, budget=budget))
 
@@ -77,11 +77,13 @@ class ThreadedGuest(Sealed, Closing):
         return self._run(partial(self.guest.invoke, function, data, budget=budget))
 
     def request(self, data: BytesLike, *, budget: Budget = RUN_SECONDS) -> bytes:
-        """Let a servlet answer a request."""
+        """Send a request to a servlet, and return its answer."""
         return self._run(partial(self.guest.request, data, budget=budget))
 
     def persist(self) -> bytes:
-        """Return the state of the guest."""
+        """
+        Return the state of the guest, for `restore`, as its own `ark_state_persist` writes it.
+        """
         return self._run(self.guest.persist)
 
     def restore(self, state: BytesLike) -> None:
