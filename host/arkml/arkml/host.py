@@ -81,7 +81,7 @@ class Host(Sealed, Unique, Closing):
             outputs are joined in this order.
         seed: Seed of the noise of stochastic policies, any whole number.
         deterministic: True leaves out the noise of stochastic policies.
-        backend: What runs ONNX models, the policy's and those that guests load: "onnxruntime", the
+        backend: The backend that runs ONNX models, of the policy and of guests: "onnxruntime", the
             fastest for many agents; or "wasm", which compiles them to WebAssembly that computes one
             row after another, is the fastest for one agent, and gives the same bits on every
             machine. A model with operators that cannot be compiled is refused. Policies of a
@@ -98,8 +98,8 @@ class Host(Sealed, Unique, Closing):
             `arkml.Memory` or `arkml.CallingGuest` gets the guest's memory or the guest. Their time
             is charged to the guest, which ends with `GameFunctionFailed` if one raises.
             `arkml.game_function` declares a function that answers many guests at once.
-        trace: Records what enters guests, for `arkml.Replay`: the path of a file, or `arkml.Trace`.
-            None records nothing.
+        trace: Records the inputs of guests, for `arkml.Replay`: the path of a file, or
+            `arkml.Trace`. None records nothing.
         threads: The most threads that run the guests of a fleet or an environment at the same time,
             1 to 256, or "auto" for the processors that the process may use. Results do not depend
             on it. Fewer are used where that is faster.

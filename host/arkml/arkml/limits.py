@@ -59,13 +59,13 @@ class Limits:
         run_seconds: Time budget of one call: its wasm and the work of the host on its behalf,
             without policies of the embedder and waits. None sets no budget.
         text_bytes: Size of one text.
-        log_bytes: Size of one log message; what is longer is cut, with a note.
+        log_bytes: Size of one log message; a longer one is cut, with a note.
         descriptors: Files and directories of WASI open at once, with the three streams.
         call_seconds: Time of one call including the waits that the guest asks for; it does not hold
             for cmdlets. None sets no limit.
-        guest_bytes: Bytes of one guest together: wasm memory, columns, snapshots, models in use
-            and their work space, brains, states of agents, requests to hives with their results,
-            and vectors that calls leave.
+        guest_bytes: Bytes of one guest together: wasm memory, columns, snapshots, models in use and
+            their work space, brains, states of agents, requests to hives with their results, and
+            vectors that calls leave.
         host_bytes: Bytes of all guests of a host: their largest possible memories and all their
             other memory. None sets no limit.
         frames_over_share: Frames of the last 20 in which a guest of a fleet may exceed its share of
@@ -76,7 +76,7 @@ class Limits:
             dropped.
         start_seconds: Time budget of each initializer, such as `ark_initialize`, where it is more
             than `run_seconds`: a guest may load its model there. None takes `run_seconds`.
-        log_lines: Lines that the guest may log in a second; what is over the rate is dropped.
+        log_lines: Lines that the guest may log in a second; further lines are dropped.
 
     Example:
         limits = arkml.Limits(memory_bytes=64 << 20, run_seconds=0.1)

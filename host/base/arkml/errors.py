@@ -301,8 +301,8 @@ class GameFunctionFailed(GuestError):
     """
     A function of the embedder's game, which the guest imports, failed.
 
-    Either it raised an exception, which is the `__cause__`, or it returned what the import cannot
-    take.
+    Either it raised an exception, which is the `__cause__`, or it returned a value that the import
+    cannot take.
     """
 
 

@@ -228,7 +228,7 @@ def _submits(frame: ReplayedFrame) -> Iterator[dict[str, Any]]:
 
 
 def _finite(numbers: Any) -> list[float | str]:
-    """Return numbers for JSON, which has no NaN and no infinity: those are texts."""
+    """Return numbers for JSON, which has no NaN and no infinity; these become texts."""
     return [
         number if number - number == 0 else str(number)
         for number in (float(each) for each in numbers)

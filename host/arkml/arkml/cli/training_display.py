@@ -305,7 +305,7 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
 
 
 def _rating(policy: Mapping[str, Any]) -> str:
-    """Return what the best policy is rated by, such as `evaluations: 212 ± 2.7 in 20 episodes`."""
+    """Return how the best policy was rated, such as `evaluations: 212 ± 2.7 in 20 episodes`."""
     if policy["episodes"] is None:
         return str(policy["rated_by"])
     score = _mean(policy["score"], policy["score_error"])

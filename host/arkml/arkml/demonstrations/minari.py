@@ -123,7 +123,7 @@ def write_minari(path: Path, demonstrations: DemonstrationSet) -> None:
 
 
 def _folder_of(path: Path) -> str:
-    """Return what leads to the files: users name their folder, or the one above, as in Minari."""
+    """Return the path to the files: users name their folder, or the one above, as in Minari."""
     return "" if (path / _METADATA).is_file() else f"{_DATA}/"
 
 

@@ -1,8 +1,8 @@
 """
 Guests as environments for other learners, by the interfaces of Gymnasium, PettingZoo and others.
 
-The names here are the types of what environments take and return. Each interface has a module of
-its own, for example `arkml.envs.gymnasium_env`, which needs the packages of that interface.
+The names here are the types of arguments and results of environments. Each interface has a module
+of its own, for example `arkml.envs.gymnasium_env`, which needs the packages of that interface.
 """
 
 from __future__ import annotations

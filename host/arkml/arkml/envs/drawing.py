@@ -116,7 +116,7 @@ class Bars:
             self._row(brush, box, self._actions, agent.action, marks, darker)
 
     def _marks(self, features: Floats) -> Marks:
-        """Return marks of features: False for those of entities that are not there."""
+        """Return marks of features: False for features of missing entities."""
         marks = np.ones(len(features), np.bool_)
         for first, most, width in self._entities:
             is_there = np.arange(most) < features[first - 1]

@@ -322,7 +322,9 @@ class GuestVectorEnv(VectorPlaces):
         return outcome
 
     def _arrange_same(self, decision: Decision, indices: Indices, info: dict[str, Any]) -> _Arrays:
-        """Return what `_arrange_next` does, but have new agents replace those that end."""
+        """
+        Do as `_arrange_next` does, but let new agents replace agents that end in the same submit.
+        """
         slots, ended = self._slots, decision.ended
         begun = (decision.started & ~ended).nonzero()[0]
         outcome = self._arranged(decision, indices, (indices >= 0).nonzero()[0], info)

@@ -428,7 +428,7 @@ class CallLoop:
         self.instance.failure = error  # first: a guest whose call is dropped is never called again
 
     def let_go(self) -> None:
-        """Drop the call of a guest that has failed, and free what only calls need."""
+        """Drop the call of a guest that has failed, and free everything that only calls need."""
         self.fiber.drop()
         if self._words[self.block + _NOTED] and not self.instance.is_closed:
             self.instance.news.tell()

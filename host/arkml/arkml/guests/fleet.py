@@ -725,8 +725,8 @@ class Fleet(Sealed, Unique, Closing):
         """
         Put the successors of the guests `leaving` in their places, and free `leaving`.
 
-        `coming` has the numbers in the names of all new guests: those who succeed none are added at
-        the end.
+        `coming` has the numbers in the names of all new guests: guests that replace none are added
+        at the end.
 
         If a signal handler raises, all of the change is made or none of it. A guest that left by
         then, and is not freed yet, is freed when its last reference is dropped.

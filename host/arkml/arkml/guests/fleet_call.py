@@ -294,7 +294,7 @@ class FleetCall:
         """
         Answer guests that call functions of the game; a function that takes many is called once.
 
-        Returns the guests that can be resumed, and those to be served otherwise.
+        Returns the guests that can be resumed, and guests to be served otherwise.
         """
         if not self._functions:
             return (), places
@@ -464,7 +464,8 @@ class FleetCall:
         """
         Fail the guests whose calls an exception has ended.
 
-        Those of many are let go before the next call: Ctrl-C does not wait for 10,000 of them.
+        The calls of many guests are dropped before the next call, so that Ctrl-C does not wait for
+        10,000 of them.
         """
         guests = [self._guests[place] for place in places]
         one = cancellation(error)  # for all: so many new objects would let garbage be collected

@@ -30,8 +30,8 @@ class FleetStates:
     """
     Copies and loads the states of guests of one fleet, whose call guard the caller holds.
 
-    To do little for each guest in Python, addresses are cached. Those of guests are found again
-    only after `Lockstep.stores` has changed, those of their queues after `Columns.version`. Handles
+    To do little for each guest in Python, addresses are cached. Addresses of guests are found again
+    only after `Lockstep.stores` has changed, addresses of queues after `Columns.version`. Handles
     and sessions are copied again only after their revision number has changed.
     """
 
@@ -197,7 +197,7 @@ class FleetStates:
         )
 
     def _keep_services(self, found: _Found, services: Sequence[SavedServices]) -> None:
-        """Note that guests have these services, unless what they have changes unseen."""
+        """Note that guests have these services, unless these have parts that change unseen."""
         if self._has(found, services):
             return
         self._kept = None
@@ -265,7 +265,7 @@ def _models(found: _Found, services: Sequence[SavedServices]) -> Models:
 
 
 def _compilers(found: _Found) -> dict[int, CompilerState]:
-    """Return the random numbers and timers of those guests that have any."""
+    """Return the random numbers and timers of guests that have any."""
     if not found.has_compilers:
         return {}
     saved = [each.save_compiler() for each in found.instances]

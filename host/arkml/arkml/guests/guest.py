@@ -523,7 +523,7 @@ class Guest(Sealed, Unique, Closing):
         return trial is None or trial.undo()
 
     def _count_trial(self) -> None:
-        """Count a call after a reload; after the first ones what was before is freed."""
+        """Count a call after a reload; after the first calls the previous module is freed."""
         if self._trial is not None:
             self._trial.left -= 1
             if not self._trial.left:

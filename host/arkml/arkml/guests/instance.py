@@ -180,7 +180,7 @@ class Instance(Unique):
             no limit.
         owner: Told, with `key`, when the instance is closed or dropped.
         failure: The error after which the instance takes no more calls, or None.
-        trace: Records or replays what enters the guest, or None.
+        trace: Records or replays the inputs of the guest, or None.
 
     """
 
@@ -307,7 +307,7 @@ class Instance(Unique):
 
     @property
     def news(self) -> GuestNews:
-        """What the shim has noted for the host: refused imports and values that are not finite."""
+        """Notes of the shim for the host: refused imports and values that are not finite."""
         return GuestNews(self._sandbox, self._handlers)
 
     @property
@@ -359,7 +359,7 @@ class Instance(Unique):
         self._limit_memory(others)
 
     def _unseen_bytes(self) -> int:
-        """Return the bytes that may change on any thread: those of requests and snapshots."""
+        """Return the bytes that may change on any thread: bytes of requests and snapshots."""
         return self.services.request_bytes + self._snapshots.held(self.number)
 
     def admits(self, size: int) -> bool:
@@ -857,7 +857,7 @@ def _limits_of(module: CompiledModule) -> Limits:
 
 
 class _Limits:
-    """The limits on the bytes of an instance, for what does not keep it alive."""
+    """The limits on the bytes of an instance, for objects that do not keep it alive."""
 
     __slots__ = ("_instance",)
 

@@ -56,7 +56,9 @@ class Gateways(Protocol):
     """Opens the gateways through which guests reach the runs that they may train."""
 
     def open(self, module: CompiledModule, library: PolicyLibrary) -> RunGateway | None:
-        """Return the gateway of new guests of `module`, None without a hive."""
+        """
+        Return the gateway through which guests of `module` reach their runs, None without a hive.
+        """
 
     def close(self) -> None:
         """Deliver the rows that are still queued, and leave the runs."""
@@ -92,7 +94,7 @@ class GuestLoader:
     raises ModelRejected. `choices` has policies for single sessions, which come before `override`;
     see `PolicyChoices`. `seed` and `deterministic` determine the noise of stochastic policies. Up
     to `threads` threads run the guests of a fleet, and its policies. `backend` runs the models.
-    `recorders` record what enters guests. A loader that is dropped without `close` gives a
+    `recorders` record the inputs of guests. A loader that is dropped without `close` gives a
     ResourceWarning.
     """
 
@@ -324,7 +326,7 @@ class GuestLoader:
     def _recorder(
         self, module: CompiledModule, name: str, index: int | None
     ) -> GuestRecorder | None:
-        """Return what records a new guest, or None."""
+        """Return the recorder of a new guest, or None."""
         return None if self.recorders is None else self.recorders.recorder(module, name, index)
 
     def _require_none_made(self) -> None:

@@ -71,7 +71,7 @@ class PolicyChanges:
         """
         Let a policy answer the guests of a library from their next call on.
 
-        Without a library it answers all guests except those whose library has a policy of its own.
+        Without a library it answers all guests except guests whose library has a policy of its own.
         With `is_watched` its file is loaded again after each change, until the next call of `use`.
         Raises UsageError for a policy that is not a file, and once this object is closed.
         """
@@ -193,7 +193,7 @@ class _Notice:
 
 def _take(reference: weakref.ref[PolicyLibrary], callers: Iterable[GuardedCalls]) -> None:
     """
-    Have guests answered by what their library was offered last, on their thread.
+    Let guests be answered by the policy that their library was offered last, on their thread.
 
     Called again after it was cut off, it makes the rest of the change.
     """

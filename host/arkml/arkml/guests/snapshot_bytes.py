@@ -81,7 +81,7 @@ class SnapshotBytes:
         return self._bytes.get(number, 0)
 
     def _settle(self) -> None:
-        """Count no more what has been dropped."""
+        """Stop counting snapshots that were dropped."""
         with self._lock:
             was_whole, self._is_whole = self._is_whole, False
             self._changes = change = self._changes + 1

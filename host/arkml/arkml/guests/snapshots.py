@@ -26,7 +26,7 @@ from arkml.runtime.memory import BytesLike
 
 
 class _State(Sealed):
-    """What the states of a guest and of a fleet have in common."""
+    """The common base of the states of a guest and of a fleet."""
 
     _is_read_only = True
     _kind: ClassVar[Literal["guest", "fleet"]]
@@ -54,7 +54,7 @@ class _State(Sealed):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the copies of memories in it take: those of pages that are not zero."""
+        """Bytes of the copies of memories in the state, without pages that are all zero."""
         return sum(state.wasm.memory.nbytes for state in self.states if state is not None)
 
     @classmethod
@@ -163,7 +163,7 @@ class FleetSnapshot(_State):
         saved: Sequence[int],
         columns: StateColumns,
     ) -> None:
-        """Take the states of those of `count` guests whose indices are in `saved`."""
+        """Store the states of the guests, out of `count`, whose indices are in `saved`."""
         super().__init__(module, name, kinds)
         self._count = count
         self.saved: tuple[int, ...] = tuple(saved)

@@ -256,7 +256,7 @@ class _Models:
         self.data: list[_Model] = []
 
     def number(self, opened_with: _Opened) -> int:
-        """Return the index of a model among those of the file."""
+        """Return the index of a model in the list of the file."""
         snapshot, snapshot_format = opened_with
         key = snapshot.digest, snapshot_format
         if key not in self._numbers:

@@ -198,7 +198,7 @@ class Recorders:
         return GuestRecorder(next_file(module), module, trace.snapshot_seconds, next_file)
 
     def _next_file(self, module: CompiledModule, name: str, index: int | None) -> TraceFile:
-        """Return the next file of a guest, or of those at its index. Raises UsageError."""
+        """Return the next file of a guest, or of the guests at its index. Raises UsageError."""
         path = Path(self._trace.path)
         if index is not None:
             path = path.with_name(f"{path.stem}.{index}{path.suffix}")

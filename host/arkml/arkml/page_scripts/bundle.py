@@ -40,7 +40,7 @@ def bundled_script(name: str, folder: Path = FOLDER) -> str:
 
 
 def _add(path: Path, texts: dict[str, str]) -> None:
-    """Add the text of a module after the texts of those that it imports."""
+    """Add the text of a module after the texts of the modules that it imports."""
     if path.name in texts:
         return
     text = path.read_text(encoding="utf-8")

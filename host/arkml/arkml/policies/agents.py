@@ -352,7 +352,7 @@ class AgentTable:
         self._state[slots] = 0
 
     def _add(self, hashes: Words, ids: Words, keys: Words, coming: Counter[int]) -> Slots:
-        """Return slots for new agents, which hold what others left there."""
+        """Return slots for new agents, whose contents are those of earlier agents."""
         if len(self._free) < len(hashes):
             self._grow(len(self._hashes) + len(hashes))
         slots, self._free = self._free[: len(hashes)], self._free[len(hashes) :]

@@ -22,8 +22,8 @@ class PolicyChoices:
     """
     Policies by the name of a behavior or a guest, or by numbers of features and actions.
 
-    The behaviors are those that a guest declares in the section `arkml.spec`. Raises UsageError for
-    keys that are neither names nor shapes, or two keys for the same guest.
+    Behaviors are declared by a guest in the section `arkml.spec`. Raises UsageError for keys that
+    are neither names nor shapes, or two keys for the same guest.
     """
 
     def __init__(self, policies: Mapping[object, Given]) -> None:

@@ -86,7 +86,9 @@ class SessionDemand:
         self._parts_of = parts_of
 
     def met_by(self, loader: Loader) -> Policy:
-        """Return a policy for such sessions, made by `loader`. Raises as `PolicyLibrary.load`."""
+        """
+        Return a policy that meets the demand, made by `loader`. Raises as `PolicyLibrary.load`.
+        """
         return loader.load(
             self.snapshot.data,
             self.format,
@@ -113,7 +115,7 @@ class BrainDemand:
 
     def met_by(self, loader: Loader) -> Network:
         """
-        Return a network for the brain, made by `loader`.
+        Return a network that meets the demand, made by `loader`.
 
         Raises as `PolicyLibrary.load_network`, and InvalidArguments for a model with other ports.
         """

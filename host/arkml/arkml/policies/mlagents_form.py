@@ -66,7 +66,7 @@ def as_mlagents(data: bytes) -> bytes:
 
 
 def _widths(ports: Collection[onnx.ValueInfoProto]) -> dict[str, int]:
-    """Return the widths of ports of a row each, by name; those of other shapes have 0."""
+    """Return the widths of ports that are rows, by name; ports of other shapes have 0."""
     widths = {}
     for port in ports:
         sizes = port.type.tensor_type.shape.dim

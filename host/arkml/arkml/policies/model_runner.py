@@ -298,7 +298,7 @@ class ModelRunner:
 
 
 def _noise_of(model: Model, epsilon: Port | None, *, is_pink: bool) -> Fill:
-    """Return what fills an input with noise: the model's own way, if it has one."""
+    """Return the function that fills an input with noise: the model's own, if it has one."""
     if isinstance(model, MakesNoise) and epsilon is not None:
         return partial(model.fill_noise, epsilon, is_pink=is_pink)
     return fill_pink if is_pink else fill_normal

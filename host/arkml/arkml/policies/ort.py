@@ -118,7 +118,7 @@ class OrtPort(NamedTuple):
 
 class _Api:
     """
-    The functions of the C API by their names, and what every session of the process shares.
+    The functions of the C API by name, and the objects that all sessions of the process share.
 
     A function raises OrtError. Raises UsageError if the library is not there, or too old.
     """
@@ -159,7 +159,7 @@ class _Api:
             self.fail(status)
 
     def made(self, name: str, *arguments: Any) -> Address:
-        """Return what a function has made, whose address it stores by its last argument."""
+        """Return the object that a function made, whose address it stores by its last argument."""
         out = c_void_p()
         self.call(name, *arguments, byref(out))
         return out.value or 0

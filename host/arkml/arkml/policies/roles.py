@@ -150,7 +150,7 @@ def _as_parts(observations: tuple[Port, ...], parts: Parts) -> tuple[Port, ...]:
 
 
 def _differing(lacking: Sequence[str], others: Sequence[str]) -> str:
-    """Return what parts and inputs do not have in common, for a sentence."""
+    """Return names that only parts, or only inputs, have, as a text for a sentence."""
     ours = f"it has no input {lacking[0]!r}" if lacking else ""
     theirs = f"the guest has no part {others[0]!r}" if others else ""
     return " and ".join(one for one in (ours, theirs) if one)

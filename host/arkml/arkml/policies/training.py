@@ -260,7 +260,7 @@ class TrainingPolicy:
 
     def load(self, key: int, own: SavedAgents | None, others: Mapping[int, SavedAgents]) -> None:
         """
-        Replace the agents of session `key` by those of a saved state. Raises Unavailable.
+        Replace the agents of session `key` by saved agents. Raises Unavailable.
 
         Args:
             key: The key of the session.

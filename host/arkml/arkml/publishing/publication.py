@@ -264,7 +264,7 @@ def _written(
     trains: bool = False,
     is_changed: bool = False,
 ) -> PublishedSite:
-    """Write the folder, with the file that says what was published."""
+    """Write the folder, with the file that lists what was published."""
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(contents.items())}
     mark = {"version": 1, "guest": digest, "files": hashes}
     contents[MARK] = json.dumps(mark, indent=1).encode()

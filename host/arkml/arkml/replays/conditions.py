@@ -83,7 +83,7 @@ class Condition:
             return any(bool(np.any(self._holds(frame, each))) for each in submits)
 
     def _part(self, node: ast.expr) -> _Value:
-        """Return a function for a part. Raises ValueError for what is not allowed."""
+        """Return a function for a part. Raises ValueError for parts that are not allowed."""
         self._parts += 1
         if self._parts > _MOST_PARTS:
             raise ValueError(f"it has more than {_MOST_PARTS} parts")

@@ -105,8 +105,8 @@ class _Columns(NamedTuple):
     The features of a row, as they are packed.
 
     Attributes:
-        numbers: The indices of those that become numbers, int64, [n].
-        images: Those of each image.
+        numbers: The indices of features that become numbers, int64, [n].
+        images: The indices of the features of each image.
         weight: The size of a row that is shown, in numbers.
 
     """
@@ -263,7 +263,7 @@ def _finite(bounds: Sequence[float]) -> list[float | None]:
 
 
 def _shared(bounds: list[float | None]) -> list[float | None]:
-    """Return the bounds of features as one where all are alike, as those of an image are."""
+    """Return the bounds of features as one number where all are equal, as in an image."""
     return bounds[:1] if len({*bounds}) == 1 else bounds
 
 

@@ -552,7 +552,7 @@ class HiveAccess(Closing):
             )
 
     def _differing(self, own: Settings) -> list[str]:
-        """Return the settings of the grant that differ from those of a run, as "NAME VALUE, …"."""
+        """Return settings of the grant that a run has with other values, as "NAME VALUE, …"."""
         found = differences(self.grant.settings, own)
         most = 0 if self.limit is None else self.limit.most
         if most and most != own.max_episode_steps:

@@ -29,7 +29,7 @@ def run_to_join(
         wanted: The id of a run, or its name.
         request: The guest's request for a run; the run must have the same numbers of features and
             actions.
-        differing: Returns the settings of this training that differ from those of the run.
+        differing: Returns texts on settings of this training that differ from the run's.
 
     Raises:
         NotTrainable: There is no such run, it is over, or it has other settings or parts.

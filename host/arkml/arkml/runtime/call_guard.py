@@ -117,7 +117,9 @@ class CallGuard:
                 GUARD.disarm()
 
     def _do_waiting(self) -> None:
-        """Do what waits for the time between two calls; an exception ends the call."""
+        """
+        Call the functions that wait for the time between two calls; an exception ends the call.
+        """
         try:
             if self.dropped:
                 self.settle()

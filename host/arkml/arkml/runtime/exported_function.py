@@ -121,7 +121,9 @@ class ExportedFunction:
         self._words: Any = None
 
     def ready(self) -> RawCall:
-        """Return the arguments for `bindings.call_async`, with memory for those of the function."""
+        """
+        Return the arguments for `bindings.call_async`, with memory for the function's arguments.
+        """
         if self.raw is None:
             self._arguments = _values(self.params)
             self._results = _values(self.results)

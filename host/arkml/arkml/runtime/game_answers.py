@@ -18,7 +18,7 @@ class GameAnswer(NamedTuple):
     One answer of a function of the game.
 
     Attributes:
-        number: The number of the function among those that the module imports.
+        number: The index of the function in the list of functions that the module imports.
         results: The results, 8 bytes each.
         writes: What the function wrote into the guest's memory: addresses and bytes.
         error: The exception that the function raised, or None.

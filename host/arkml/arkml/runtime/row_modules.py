@@ -174,7 +174,7 @@ class NativeRun:
 
 
 class _Rows(NamedTuple):
-    """A struct of the native library, and what it refers to by address."""
+    """A struct of the native library, and the objects to which it refers by address."""
 
     own: Any
     kept: object

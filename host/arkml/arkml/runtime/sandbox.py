@@ -436,7 +436,7 @@ class Sandbox:
             self._arena.free(self.control, at.CONTROL_SIZE)
 
     def _granted(self) -> wasmtime.WasiConfig | None:
-        """Return what WASI is configured to have, None for a guest without it."""
+        """Return the WASI configuration of the guest, None for a guest without WASI."""
         return config(self.wasi) if self.program.linkage.wasi else None
 
     def _build(self, granted: wasmtime.WasiConfig | None) -> None:

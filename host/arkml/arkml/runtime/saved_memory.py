@@ -159,14 +159,14 @@ class SavedMemories:
         owner: object,
     ) -> None:
         """
-        Take what each copy has.
+        Store the parts of all copies.
 
         Args:
             sizes: Bytes of the memories.
             marks: Addresses of a byte for each page of a memory: 1 if the copy has it.
-            contents: Addresses of those pages, side by side.
-            counts: Numbers of those pages.
-            owner: What lies at these addresses.
+            contents: Addresses of the pages in the copy, side by side.
+            counts: Numbers of the pages in the copy.
+            owner: The object that owns the memory at these addresses.
 
         """
         self.sizes = sizes

@@ -178,7 +178,7 @@ class StepList:
 
 
 def _raise(step: native.BuildStep, trap: Address, error: Address) -> None:
-    """Raise what a step left."""
+    """Raise the error that a step left."""
     if trap:
         raise bindings.trap_at(trap)
     if not error:

@@ -71,7 +71,7 @@ class Tables:
                 bindings.grow_table(self._store, place, more, kind)
 
     def write(self, saved: SavedTables) -> None:
-        """Set the elements of the tables, whose sizes already equal those of the saved copies."""
+        """Set the elements of the tables, which already have the sizes of the saved copies."""
         value = self._value.place
         for kind, place, elements in zip(self._kinds, self._places, saved, strict=True):
             if kind == FUNCTIONS:  # else all are null

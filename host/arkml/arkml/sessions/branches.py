@@ -75,7 +75,7 @@ class DeclaredBranches:
         """
         Return declared bounds of continuous actions other than [-1, 1], as "[0, 1] for 'car'".
 
-        The bounds are those in the section or, without a section, in `own`: the declaration in the
+        Bounds are read from the section or, without a section, from `own`: the declaration in the
         configuration of the run `name`, which was checked. Returns "" if there are none.
         """
         every = self.behaviors

@@ -73,7 +73,7 @@ class PartDeclared(_Strict, frozen=True):
 
     @property
     def bounds(self) -> tuple[Bound, Bound]:
-        """The declared bounds of the values, by default those of the part's kind."""
+        """The declared bounds of the values, by default the bounds of the part's kind."""
         low, high = -math.inf, math.inf
         if self.kind == "image":
             low, high = 0.0, WHITE

@@ -131,7 +131,7 @@ class _Features:
         self._where = where
 
     def coordinate(self, one: TargetDeclared | WallDeclared, place: int) -> ShownCoordinate:
-        """Return a coordinate, by its place: those in even places are x."""
+        """Return a coordinate, by its index: even indices are x."""
         given = one.at[place]
         if not isinstance(given, str):
             return ShownCoordinate(self.size(given, "a coordinate"))

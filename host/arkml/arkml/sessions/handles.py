@@ -181,7 +181,7 @@ class HandleTable(Generic[T]):
         return SavedHandles(tuple(self._generations), tuple(self._free))
 
     def load(self, saved: SavedHandles, items: Mapping[int, T]) -> None:
-        """Replace all slots by those of a saved table, with these objects by slot."""
+        """Replace all slots by the slots of a saved table, with these objects by slot."""
         count = len(saved.generations)
         self._generations, self._free = list(saved.generations), list(saved.free)
         self._items = [items.get(index) for index in range(count)]

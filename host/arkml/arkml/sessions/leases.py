@@ -41,7 +41,7 @@ class SnapshotLeases:
     """
     The model files (snapshots) in use by the sessions and brains of one guest.
 
-    The total bytes of the files are limited, and so are those of the loaded models. Equal bytes
+    The total bytes of the files are limited, and so are the bytes of the loaded models. Equal bytes
     count once, since they are one model. Any thread may use it.
     """
 

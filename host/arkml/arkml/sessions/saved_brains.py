@@ -155,7 +155,7 @@ def require_brains(guest: GuestState, saved: SavedBrains) -> None:
 
 def load_brains(guest: GuestState, saved: SavedBrains) -> None:
     """
-    Replace a guest's objects by those of a saved state.
+    Replace a guest's objects by saved ones.
 
     Models that the guest has already are kept, others are loaded. Raises StateRefused if a model
     cannot be loaded or does not fit into the limits; the guest then has only some of the objects.
@@ -182,7 +182,7 @@ def load_brains(guest: GuestState, saved: SavedBrains) -> None:
 
 
 def _free(items: Iterable[Any]) -> None:
-    """Give back what models take that a guest has no longer."""
+    """Release the bytes of models that a guest no longer has."""
     for item in items:
         if isinstance(item, Brain):
             item.close()

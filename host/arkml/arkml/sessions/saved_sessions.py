@@ -198,7 +198,7 @@ def require_loadable(guest: GuestState, saved: SavedServices) -> None:
 
 def load_services(guest: GuestState, saved: SavedServices) -> bool:
     """
-    Replace a guest's sessions and futures by those of a saved state that fits.
+    Replace a guest's sessions and futures by saved ones that fit.
 
     Sessions and futures that the guest has already are kept, missing inference sessions are opened,
     and futures get the results that they had. Raises StateRefused if a session cannot be opened;
@@ -252,7 +252,7 @@ def rejoin_runs(
 
 
 def _keep(guest: GuestState, saved: SavedServices) -> None:
-    """Note that a guest has these services, unless what they have changes unseen."""
+    """Note that a guest has these services, unless these have parts that change unseen."""
     if not saved.is_fleeting:
         guest.as_saved = guest.revision.number, saved
 
@@ -273,7 +273,7 @@ def _unchanged(guest: GuestState) -> SavedServices | None:
 
 
 def _kept(guest: GuestState, saved: SavedServices) -> dict[int, Session]:
-    """Return the sessions of the guest that are those of the state, by their slots."""
+    """Return the sessions of the guest that are also in the state, by their slots."""
     present, kept = dict(guest.handles), {}
     for one in saved.sessions:
         item = present.get(guest.handles.handle_in(one.index, saved.handles))
@@ -283,7 +283,7 @@ def _kept(guest: GuestState, saved: SavedServices) -> dict[int, Session]:
 
 
 def _kept_futures(guest: GuestState, saved: SavedServices) -> dict[int, Future[Any]]:
-    """Return the futures of the guest that are those of the state, by their slots."""
+    """Return the futures of the guest that are also in the state, by their slots."""
     present = dict(guest.handles)
     return {
         one.index: one.future

@@ -90,7 +90,7 @@ class TransitionSink(Protocol):
 
 
 class _Opening(TypedDict, total=False):
-    """What every session is opened with, see `Session`."""
+    """The arguments with which every session is opened; see `Session`."""
 
     key: Required[int]
     num_features: Required[int]

@@ -59,7 +59,7 @@ def evaluate(
             policy does not fit the others.
         episodes: Number of episodes.
         frames: Most frames to step, by default 500 for each episode and at least 20,000. At the
-            limit, the same number of episodes counts for each agent, namely what all agents have
+            limit, the same number of episodes counts for each agent, as many as every agent has
             completed, and `shortfall` says so.
         max_episode_steps: Steps after which an episode is cut off, as in `train`. Other episodes of
             a guest that is cut off do not count if they began later, since only short ones among

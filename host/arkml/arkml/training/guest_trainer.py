@@ -627,7 +627,7 @@ class GuestTrainer(Closing):
             monitor.hear()
 
     def _notify(self, notice: RunNotice) -> None:
-        """Send a notice of the hive to those who are away."""
+        """Send a notice of the hive to the receivers of notices."""
         run = self._hives.started[0][1]
         page, hive = self._hives.page.partition("#")[0], self.options.hive
         if not self.options.grant().is_embedded:

@@ -212,7 +212,8 @@ def _wait_for_update(
     """
     Wait for the first update of a training if it is due, unless a learner has died.
 
-    Returns what it needs and the last state of the run; None for each that the hive did not send.
+    Returns the needs of the update and the last state of the run, None for each that the hive did
+    not send.
     """
     answers = PatientClient(client, is_hurried, _PATIENCE_UPDATE)
     began, is_told = time.monotonic(), False
@@ -276,7 +277,7 @@ class _FirstUpdate(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings, metrics: Mapping[str, float]) -> _FirstUpdate:
-        """Return those of a run with these metrics: a rollout of PPO follows its agents."""
+        """Return the needs of a run with these metrics: a rollout of PPO depends on its agents."""
         first = math.ceil(1 / settings.updates_per_row)
         rollout = int(metrics.get(ROLLOUT_ROWS, settings.rollout_rows))
         rows, setting = {

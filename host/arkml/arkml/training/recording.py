@@ -128,7 +128,7 @@ class RowRecorder(EpisodeRecorder):
 
 
 def _without(rows: Rows, agents: Sequence[int]) -> Rows:
-    """Return the rows without those agents' rows."""
+    """Return the rows without the rows of these agents."""
     others = ~np.isin(rows.agent, np.array(agents, np.uint64))
     if others.all():
         return rows

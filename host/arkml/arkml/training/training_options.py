@@ -321,7 +321,7 @@ def page_port(page: PageOption) -> int | None:
 
 
 def _require_above_zero(name: str, value: float) -> None:
-    """Raise UsageError for what is no number above 0, or infinite."""
+    """Raise UsageError for a value that is not a finite number above 0."""
     number = real_number(value)
     if number is None or not 0 < number < math.inf:
         raise UsageError(f"{name} is {cut_repr(value)}: it takes a number above 0")

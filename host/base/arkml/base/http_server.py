@@ -328,7 +328,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stalled = None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Answer a request, the first of those that have arrived."""
+        """Answer a request, the first one that has arrived."""
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 

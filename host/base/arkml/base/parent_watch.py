@@ -27,7 +27,7 @@ def watch_parent(
             exits.
         parent: Process id of the parent; it changes when the parent exits.
         on_exit: Function to call.
-        on_read: Gets what the parent writes to the pipe, in parts, in a thread.
+        on_read: Called with bytes that the parent writes to the pipe, in parts, in a thread.
 
     """
     is_closed = Event()

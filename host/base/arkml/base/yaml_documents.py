@@ -1,4 +1,4 @@
-"""Reading of untrusted YAML documents, with limits on what they expand to."""
+"""Reading of untrusted YAML documents, with limits on their expanded size."""
 
 from __future__ import annotations
 

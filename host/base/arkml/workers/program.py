@@ -99,7 +99,7 @@ def end_with_parent(
     """
     Call `on_stop` once, in another thread, when the standard input closes or the parent ends.
 
-    `on_read` gets what is read from the standard input until then, in a thread.
+    `on_read` gets bytes read from the standard input until then, in a thread.
 
     This process's group is killed when the process ends, and at the latest five seconds after the
     end of the parent.
@@ -167,7 +167,7 @@ def _kill_others() -> None:
 
 
 def _read_job() -> tuple[dict[str, Any], bytes]:
-    """Read the first line of the standard input; return its object, and what was read behind it."""
+    """Read the first line of the standard input; return its object, and the bytes read after it."""
     read = bytearray()
     while part := os.read(0, 65_536):
         read += part

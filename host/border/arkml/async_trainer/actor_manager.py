@@ -43,7 +43,7 @@ class ActorManagerConfig(YamlConfig):
     Args:
         n_buffer: Number of items in one message of an actor.
         runner: Where actors run: in "threads", in "processes" or on a "ray" cluster.
-        on_full: What an actor does at a full channel: "wait", or "raise" SendMsgForPush.
+        on_full: Behavior of an actor at a full channel: "wait", or "raise" SendMsgForPush.
         seed: Seed from which replacements of dead actors derive theirs.
         ray_address: Address of the Ray cluster to join; None starts one on this machine.
 

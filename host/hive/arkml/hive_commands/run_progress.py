@@ -45,7 +45,7 @@ def progress_of(run: RunInfo, now: int | None = None) -> RunProgress:
 
 
 def _limits(run: RunInfo, at: int, lasted: float) -> Iterator[tuple[float, str]]:
-    """Yield each limit of a run: the share that is reached, and what is to be said."""
+    """Yield each limit of a run: the fraction that is reached, and a text about it."""
     if run.seconds:
         yield _limit(lasted, run.seconds, _time)
     if run.goal:
@@ -62,7 +62,7 @@ def _limit(spent: float, most: float, shown: Callable[[float], str]) -> tuple[fl
 
 
 def _beside(run: RunInfo) -> Iterator[str]:
-    """Yield what was asked for and is no limit to which a run comes steadily."""
+    """Yield texts on goals that a run does not approach steadily."""
     if not run.goal:
         return
     if run.goal.frames and not isinstance(run.frames, int):

@@ -368,7 +368,7 @@ class _Header:
 
 
 def _most_tensor_bytes(settings: Settings) -> int | None:
-    """Return what the tensors of a learner take at most, None for one of another package."""
+    """Return the most bytes of a learner's tensors, None for a learner of another package."""
     if settings.learner not in _OWN_NETWORKS:
         return None
     outputs = 2 * settings.actions + sum(settings.branches)

@@ -146,7 +146,7 @@ def _convolution_tensors(name: str, layer: Layer, window: int) -> Tensors:
 
 
 def split_rows(views: Views, observations: Floats, past: Floats | None) -> dict[str, Floats]:
-    """Return the inputs of a policy by name; the arguments are those of `encoders.columns_of`."""
+    """Return the inputs of a policy by name; for the arguments see `encoders.columns_of`."""
     if not views.parts:
         return {"observations": observations}
     fields = {
@@ -193,7 +193,7 @@ def sample_rows(views: Views, numbers: Floats) -> Floats:
 
 
 def _name(field: RowField) -> str:
-    """Return what the names of the weights of a field begin with."""
+    """Return the beginning of the names of a field's weights."""
     return f"{'image' if field.kind == 'image' else 'from'}_{field.start}"
 
 
@@ -224,7 +224,7 @@ def _attended(
     graph: PolicyGraph, field: RowField, encoder: EntityEncoder, count: str, beside: str
 ) -> str:
     """
-    Add what is seen of entities, float32, [N, width].
+    Add nodes that encode entities: float32, [N, width].
 
     Args:
         graph: The graph.
@@ -277,7 +277,7 @@ def _attended(
 
 
 def _mapped(graph: PolicyGraph, views: Views, field: RowField, encoder: object, values: str) -> str:
-    """Add what is seen of a grid or an image, [N, hidden], whose `values` are so named."""
+    """Add nodes that encode a grid or an image, named `values`: float32, [N, hidden]."""
     name, part = _name(field), field.part
     if part.categories:
         numbers = graph.constant(f"{name}_numbers", np.arange(part.categories, dtype=np.float32))
@@ -298,7 +298,7 @@ def _mapped(graph: PolicyGraph, views: Views, field: RowField, encoder: object, 
 
 
 def _blocks_seen(graph: PolicyGraph, name: str, encoder: ResidualEncoder, maps: str) -> str:
-    """Add what `residual_encoder.blocks_seen` computes, with the channels first."""
+    """Add nodes that compute `residual_encoder.blocks_seen`, with the channels first."""
     for number in range(len(encoder.blocks)):
         first = f"{name}_{number}"
         maps = _convolved(graph, f"{first}_entry", maps, WINDOW, around=1)
@@ -324,7 +324,7 @@ def _convolved(
         graph: The graph.
         name: The name of the weights.
         maps: The name of the maps, with the channels first.
-        window: The sides of what a number sees.
+        window: The sides of the window that a number sees.
         step: The step from one to the next.
         around: How many zeros there are around the maps.
 

@@ -98,7 +98,7 @@ class Experience:
         """
         Return rows with the bytes of their images, and how many values were clipped.
 
-        Senders that know nothing of the parts, such as those of demonstrations, send numbers.
+        Senders that know nothing of the parts, such as senders of demonstrations, send numbers.
         """
         if columns.images.size:
             raise ProtocolError(

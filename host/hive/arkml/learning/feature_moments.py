@@ -26,8 +26,8 @@ class FeatureMoments:
     """
     Mean and deviation of each feature of a row.
 
-    A feature of entities has the statistics over all entities that existed, and a channel of a grid
-    those over all cells. For counts and categories no statistics are needed, since their bounds are
+    Statistics of a feature of entities are over all entities that existed, and of a channel of a
+    grid over all cells. For counts and categories no statistics are needed, since their bounds are
     known.
 
     Attributes:

@@ -48,7 +48,7 @@ def _by_few(function: Callable[[Any], Any], maps: Any) -> Any:
     """
     Return the results of a function of maps, _FEW rows at a time; see `Arrays.by_few`.
 
-    What it computes is forgotten, and computed again for the gradient: the windows of many layers,
+    Its results are forgotten, and computed again for the gradient: the windows of many layers,
     which are nine times as large as their maps, stay in a processor's cache.
     """
     count = len(maps)

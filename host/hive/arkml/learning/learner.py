@@ -30,10 +30,10 @@ under them: the server keeps the rated version while the episodes play, and its 
 best.
 
 A checkpoint holds the networks, the optimizers, the random generators, the normalizer, the
-statistics of episodes, the number of rows read, and what agents remembered before the rows that the
-next update begins with. It holds no rows: they are in the log. It is saved every 30 seconds if
-there were updates, at a pause, at the end, and when the server asks for it. A file is whole or
-absent, and has a checksum: a restart takes the newest undamaged one.
+statistics of episodes, the number of rows read, and the recurrent states of agents before the rows
+with which the next update begins. It holds no rows: they are in the log. It is saved every 30
+seconds if there were updates, at a pause, at the end, and when the server asks for it. A file is
+whole or absent, and has a checksum: a restart takes the newest undamaged one.
 
 A restarted learner reads the log from its beginning again. Rows that the checkpoint has counted
 fill the row store and change nothing else. Updates wait until the store has all rows that were in

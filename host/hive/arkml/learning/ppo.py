@@ -269,7 +269,9 @@ class PpoWeights:
         return exact.heads(rows, before, past)
 
     def _seen(self, observations: Floats, past: Floats | None) -> Floats:
-        """Return what the networks take: float32, [n, inputs]. Arguments as of `heads`."""
+        """
+        Return the inputs of the networks: float32, [n, inputs]. The arguments are as for `heads`.
+        """
         features, images = columns_of(self.views, observations, past)
         scaled = self.scaling.features(features)
         seen: Floats = encoded(NUMPY, self.views, self.encoders, scaled, images)
@@ -485,7 +487,7 @@ class Ppo(CompiledAlgorithm):
         }
 
     def _follow(self, settings: Settings) -> None:
-        """Learn by these settings from now on, which are those for the agents that play."""
+        """Learn by the settings for the present number of agents from now on."""
         if settings != self._settings:
             if is_for_throughput(settings, self.buffer.agents):
                 log.info(
@@ -663,14 +665,14 @@ class Ppo(CompiledAlgorithm):
         others: Mapping[int, tuple[Places, Sight]],
     ) -> Floats:
         """
-        Return what each agent remembered before each row: float32, [n, memory].
+        Return each agent's recurrent state before each row: float32, [n, memory].
 
         Args:
             chains: The chains of the rows.
             seen: The rows, normalized for the present policy.
-            first: What agents remembered where their chains begin: float32, [n, memory].
-            present: The policy of all rows but those of `others`.
-            others: The rows of other policies by version, and what these saw.
+            first: Recurrent states where chains begin: float32, [n, memory].
+            present: The policy of all rows that are not in `others`.
+            others: The rows of other policies by version, and the inputs of these policies.
 
         """
         intake = self._take_in(present, seen)
@@ -681,7 +683,9 @@ class Ppo(CompiledAlgorithm):
         return chains.recalled(intake, first)
 
     def _take_in(self, actor: Actor, seen: Sight) -> Intake:
-        """Return what rows, normalized for the actor, do to memories."""
+        """
+        Return the parameters by which rows, normalized for the actor, change recurrent states.
+        """
         rows = len(seen.features)
         shape = (rows, self._settings.memory // 2)
         intake = Intake(*(np.empty(shape, np.float32) for _ in Intake._fields))
@@ -761,9 +765,9 @@ def _joined(calls: Sequence[tuple[int, bool, Any]]) -> Any:
 
 def _remembered(tensors: Tensors, memory: int) -> Remembered:
     """
-    Take what agents remember, `memory` numbers each, out of the tensors of a checkpoint.
+    Take agents' recurrent states, `memory` numbers each, out of the tensors of a checkpoint.
 
-    Those of earlier releases have nothing of it. Raises CheckpointDamaged.
+    Checkpoints of earlier releases have none. Raises CheckpointDamaged.
     """
     nothing = Remembered.nothing(memory)._asdict().items()
     taken = Remembered(*(tensors.pop(_REMEMBERED + name, column) for name, column in nothing))

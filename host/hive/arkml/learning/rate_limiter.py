@@ -166,7 +166,7 @@ class RateLimiter:
         """
         Rows admitted beyond what the updates allow, so that hosts need not wait for each body.
 
-        With more of them, the acting policy is older.
+        With more such rows, the acting policy is older.
         """
         if not self.update_seconds:
             return LEAST_AHEAD

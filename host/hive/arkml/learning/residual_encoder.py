@@ -97,7 +97,7 @@ def blocks_seen(arrays: Arrays, encoder: ResidualEncoder, maps: Any) -> Any:
 
 
 def _largest_around(xp: Any, maps: Any) -> Any:
-    """Return the largest of the 3 x 3 cells around every second cell, of those that are there."""
+    """Return the largest of the 3 x 3 cells around every second cell, as far as cells exist."""
     for axis in (1, 2):
         around = [(1, 1) if each == axis else (0, 0) for each in range(4)]
         padded = xp.pad(maps, around, constant_values=-xp.inf)

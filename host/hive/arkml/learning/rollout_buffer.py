@@ -99,8 +99,8 @@ class RolloutBuffer:
     images.
 
     The size of a rollout depends on the largest number of simultaneous agents (`ppo_plan`):
-    `settings` are those for `agents`, and `on_plan` is called with them when new rows have changed
-    them, and at the first rows.
+    `settings` are the settings for `agents`, and `on_plan` is called with them when new rows have
+    changed them, and at the first rows.
     """
 
     def __init__(
@@ -335,7 +335,7 @@ class RolloutBuffer:
         """
         Return the rows whose images a rollout has, by their places, and `Rollout.frames`.
 
-        places: int64, [n], of the rows of an update. ends: int64, [m], of those that follow.
+        places: int64, [n], of the rows of an update. ends: int64, [m], of the rows that follow.
         """
         count, others = len(places), places[:0]
         frames = [np.concatenate([places, ends])]
@@ -360,7 +360,7 @@ class RolloutBuffer:
 
     def _keep(self, wanted: Marks) -> None:
         """
-        Drop all rows but these, [held], those next to them, and those that are seen with others.
+        Drop all rows but these, [held], the rows next to them, and rows that are seen with others.
 
         These others are the rows that are kept, and the next row of each chain.
         """

@@ -25,8 +25,8 @@ class SacState(NamedTuple):
 
     The actor ends in 2 * A outputs: means, then logarithms of deviations. The layers of `critics`
     and `targets` have the critics along their first axis. `log_alpha` is a scalar. `encoders` are
-    the encoders of a row's parts, whose outputs actor and critics take, and `target_encoders` those
-    of the targets; both are empty for rows of plain numbers.
+    the encoders of a row's parts, whose outputs actor and critics take, and `target_encoders` the
+    encoders of the targets; both are empty for rows of plain numbers.
     """
 
     actor: Any

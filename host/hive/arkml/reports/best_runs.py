@@ -46,7 +46,7 @@ def _reached(run: ReportedRun, best: Best) -> str:
 
 
 def _rows_of(run: ReportedRun, best: Best) -> float | None:
-    """Return the rows of the evaluation that gave the score, else those of the updates."""
+    """Return the number of rows of the evaluation that gave the score, else of the updates."""
     rated = run.curves.get(EVALUATION_RETURN, ()) if best.by == "evaluation" else ()
     rows = [at for at, value in rated if math.isclose(value, best.score, rel_tol=1e-6)]
     return rows[0] if rows else _first(run.curves.get(_UPDATES, ()), best.n_opts)

@@ -97,7 +97,7 @@ def _short(values: Doubles, digits: int = 5) -> list[float]:
 
 
 def _course(drawings: Sequence[tuple[str, int, Drawing]]) -> str:
-    """Return where each line begins and ends, for those who hear the page."""
+    """Return texts on where each line begins and ends, for screen readers."""
     sentences = []
     for label, _, one in drawings:
         (begin, first), (end, last) = one.line[0].tolist(), one.line[-1].tolist()

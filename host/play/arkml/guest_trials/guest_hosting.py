@@ -334,7 +334,7 @@ def _close_probed(env: GuestEnv) -> None:
 
 
 def _widths(one: GuestClass) -> str:
-    """Return what trials and pages know of a class, such as "3 walker of 8 features, …"."""
+    """Return a text on a class as trials and pages know it, such as "3 walker of 8 features, …"."""
     spec = one.behavior.spec
     choices = f", choices {list(spec.actions.branches)}" if spec.actions.branches else ""
     return (

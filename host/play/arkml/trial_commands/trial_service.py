@@ -85,7 +85,7 @@ async def _serve(options: ServedTrials, announce: Callable[[str], object]) -> in
 
 class EndingSignals:
     """
-    The signals that end a server, except those that were ignored from the start, as under nohup.
+    The signals that end a server, except signals ignored from the start, as under nohup.
 
     `first` has the number of the first signal that arrived.
     """
@@ -203,7 +203,7 @@ def _web_endpoint(web: WebPort, options: WebOptions) -> str:
 @contextlib.contextmanager
 def _status(path: Path | None) -> Iterator[Callable[[str], object]]:
     """
-    Open the status file; yield what adds a letter to it. Raises UsageError.
+    Open the status file; yield a function that adds a letter to it. Raises UsageError.
 
     A pipe keeps the letters until it is read: it has a reader here, so none is waited for.
     """

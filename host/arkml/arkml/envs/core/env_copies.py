@@ -49,7 +49,9 @@ def copied_instance(other: EnvInstance, factory: InstanceFactory) -> EnvInstance
 
 
 def _repeat(made: EnvInstance, history: History, factory: InstanceFactory) -> None:
-    """Let an instance do what is in a history, and have a state shortly before the end of it."""
+    """
+    Let an instance repeat the steps in a history, and save its state shortly before their end.
+    """
     kept = made.history
     assert kept is not None
     kept.wait()

@@ -69,7 +69,7 @@ class GuestEnv(Sealed, Closing):
         threads: The most threads of the environment's own host; None is "auto", as in `Host`.
         imports: The functions of the game that the guest imports, as in `Host`, for the
             environment's own host.
-        trace: Records what enters the guest, as in `Host`, for the environment's own host. Each
+        trace: Records the inputs of the guest, as in `Host`, for the environment's own host. Each
             reset makes a new guest, and a new file.
         digest: The digest that the module must have (`CompiledModule.digest`).
 

@@ -72,7 +72,7 @@ def hosted(data: bytes, wanted: Wanted, *, limits: Limits = _LIMITS) -> HostedMo
     """
     Return a policy for `kernel.js` and another runtime, for operators that no kernel supports.
 
-    The arguments and errors are those of `render`, but such operators raise nothing.
+    Arguments and errors are as for `render`, but such operators raise nothing.
     """
     file = _file(data, limits)
     signature = _signature(file, wanted)
@@ -99,7 +99,7 @@ def _binary(file: OnnxFile, signature: Signature, wanted: Wanted, vetted: Vetted
 
 
 def _wanted(file: OnnxFile) -> Wanted:
-    """Return what a file says of its sessions."""
+    """Return features, actions and branches of sessions, as the file declares them."""
     sizes = [int(part) for part in file.note(_BRANCHES).split(",") if part.isdecimal()]
     roles = find_roles(file.layout)
     masks = sum(port.width for port in roles.masks)

@@ -225,7 +225,7 @@ class Emission:
     def _reduce_row(
         self, f: FunctionCode, operation: str, at: int, source: int, width: int
     ) -> None:
-        """Push what a row is reduced to: by four lanes first, then one by one."""
+        """Push the reduction of a row: by four lanes first, then one by one."""
         whole, rest = divmod(width, _FLOAT)
         if not width:
             f.f32(0.0)
@@ -363,7 +363,7 @@ def _express(
 
 class _ProductLoops:
     """
-    The loops of one product: of batches, of rows, of columns, and of what is summed up.
+    The loops of one product: over batches, rows, columns, and the summed dimension.
 
     Several rows and vectors of columns are summed up at the same time, in registers.
     """

@@ -226,7 +226,7 @@ def _sigmoid(functions: Functions, f: FunctionCode) -> None:
 
 
 def _with_sign_of(f: FunctionCode, x: int) -> None:
-    """Give the vector on the stack, which has no signs, those of a local."""
+    """Give the vector on the stack, which has no signs, the signs of a local."""
     f.get(x)
     f.integers(_SIGN)
     f.op("v128.and", "v128.or")
@@ -289,7 +289,7 @@ def _erf(functions: Functions, f: FunctionCode) -> None:
 
 
 def _around_the_circle(turn: int) -> Callable[[FunctionCode], None]:
-    """Return what writes the sine of x plus `turn` quarters of a turn."""
+    """Return a writer of the sine of x plus `turn` quarters of a turn."""
 
     def write(f: FunctionCode) -> None:
         x, n, r = 0, f.local(V128), f.local(V128)

@@ -225,7 +225,7 @@ def moved(sources: Sequence[Value], places: Places) -> Value:
     """
     Return a value made of elements of sources in another order.
 
-    places: int64, [*shape], the index of each element among those of all sources. Contiguous
+    places: int64, [*shape], the index of each element among the elements of all sources. Contiguous
     elements give a view, elements of constants a constant.
     """
     require_places(places.size)

@@ -178,7 +178,7 @@ class _Tree:
         return self._product is None and self._width in (0, product.shape[-1])
 
     def _takes(self, value: Pointwise) -> bool:
-        """Return True if what is computed for a value goes on in the same loops."""
+        """Return whether the computation of a value continues in the same loops."""
         widths = {pattern_of(one.shape, value.shape)[1] for one in value.sources} - {0}
         fits = not widths or not self._width or widths == {self._width}
         return fits and self._operations < _MOST_OPERATIONS

@@ -1,4 +1,4 @@
-"""The translation of ONNX operators, those a kernel supports, to values of one row."""
+"""The translation of the ONNX operators that a kernel supports to values of one row."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def _axes_of(node: Node) -> tuple[int, ...]:
 
 
 def _reduced(node: Node) -> tuple[Value, tuple[int, ...], bool]:
-    """Return what is reduced, its axes, and whether these are kept as 1."""
+    """Return the value to be reduced, its axes, and whether these are kept as 1."""
     source = node.input(0)
     if source.kind is not NumberKind.FLOAT:
         raise ModelRejected(f"it computes with {source.kind.value} numbers")

@@ -226,7 +226,9 @@ class Region:
         return self._cached
 
     def forget_scratch(self) -> None:
-        """Drop the policy's scratch object of the batch, before another policy answers."""
+        """
+        Drop the object `scratch` that a policy keeps with the batch, before another one answers.
+        """
         if self._cached is not None:
             self._cached.scratch = None
 

@@ -15,7 +15,7 @@ def main(roots: str, seconds: str, size: str, packages: str) -> None:
     """
     Check the wasm module on standard input, and write the answer to standard output.
 
-    `roots` are the directories of this package, `packages` those of its requirements.
+    `roots` are the directories of this package, `packages` the directories of its requirements.
     """
     sys.path[:] = [
         *sys.path[1:],

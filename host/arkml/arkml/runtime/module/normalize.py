@@ -150,7 +150,7 @@ def table_export(number: int) -> str:
 
 
 def function_export(number: int) -> str:
-    """Return the name under which function `number` of those that tables may hold is exported."""
+    """Return the name under which the function with this number in `StatePlan` is exported."""
     return f"{_FUNCTION}{number}"
 
 

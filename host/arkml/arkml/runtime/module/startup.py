@@ -140,7 +140,7 @@ def startup_of(binary: Binary, wrappers: Wrappers | None) -> Startup:
 
 
 def _note_on_command(binary: Binary, may_be_command: bool) -> str:
-    """Return what the names of functions say against starting a module by `_start`, or ""."""
+    """Return a note if names of functions speak against starting a module by `_start`, or ""."""
     names = function_names(binary, range(len(binary.functions))).values()
     if _MAIN in names:
         return _MAINLESS

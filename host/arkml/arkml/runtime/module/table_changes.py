@@ -1,4 +1,4 @@
-"""What the code of a module can do to its tables after the module was instantiated."""
+"""Changes that the code of a module can make to its tables after instantiation."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class MemoryType:
 
 @dataclass(frozen=True, slots=True)
 class GlobalType:
-    """A global variable."""
+    """The type of a wasm global variable: its value type, and whether it is mutable."""
 
     value: str
     is_mutable: bool = False

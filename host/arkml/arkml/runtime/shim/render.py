@@ -2,11 +2,11 @@
 The shim: the wasm module between a guest and the host, rendered from the ABI tables.
 
 Theory of operation. A guest does not import functions of the host. It imports functions of the
-shim, a wasm module of this package, which exports functions of the tables as `MODULE.SYMBOL`: those
-that the guest imports, because each instance has 32 bytes for each function, 3 KiB for all.
-The shim owns the guest's memory, `$g`, and shares a second memory with the host, `$c`: the column
-memory, with a control block for each guest and a record for each session (see `control`). So the
-shim reads and writes both sides by plain loads and stores, and the host finds all it needs in
+shim, a wasm module of this package, which exports functions of the tables as `MODULE.SYMBOL`, but
+only functions that the guest imports, because each instance has 32 bytes for each function, 3 KiB
+for all. The shim owns the guest's memory, `$g`, and shares a second memory with the host, `$c`: the
+column memory, with a control block for each guest and a record for each session (see `control`). So
+the shim reads and writes both sides by plain loads and stores, and the host finds all it needs in
 memory that numpy sees too. A push therefore reaches Python only to make its region larger.
 
 The lane of a function (`abi.schema.Lane`: by whom it is answered) decides how its export is
@@ -40,8 +40,8 @@ memory still holds from the previous submit (`_moved`): if the agent is the same
 bits of `moved` are zero, and an environment need not search for the agent.
 
 The text is the same for all guests with the same imports: widths, capacities and addresses are
-fields of records, not constants. One compiled module serves every session of these guests. What no
-table decides, such as the suspension and the loop of frames, is in `frame`.
+fields of records, not constants. One compiled module serves every session of these guests. Code
+that depends on no table, such as the suspension and the loop of frames, is in `frame`.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ NO_GRANT = WasiGrant()
 
 
 def _drop(_: bytes) -> None:
-    """Drop what a guest prints."""
+    """Drop the output of a guest."""
 
 
 QUIET_GRANT = WasiGrant(stdout=_drop, stderr=_drop)

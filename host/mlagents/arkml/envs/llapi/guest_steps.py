@@ -78,8 +78,8 @@ def _form(part: ObservationPart) -> tuple[tuple[int, ...], tuple[DimensionProper
     """
     Return the shape of a part in ML-Agents, and the properties of its dimensions.
 
-    Grids and images have their channels first, as in its releases from 20 on, and entities are of a
-    variable number, where rows of zeros stand for those that are not there.
+    Grids and images have their channels first, as in its releases from 20 on. The number of
+    entities varies, and rows of zeros stand for missing ones.
     """
     if part.kind == "entities":
         return part.shape, (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
