@@ -346,9 +346,9 @@ class Host(Sealed, Unique, Closing):
         The policy is read, vetted and loaded on a thread, and no call waits for it. Once the future
         is done, calls that begin are answered by it; the guests of a fleet or an environment change
         together. If the policy is refused, or does not fit an open session of one guest, all guests
-        keep the previous policy. Noise goes on with the steps of each agent, and recurrent states
-        stay where old and new ones have the same shapes; else they begin as zeros. Fleets that have
-        a policy of their own by `Fleet.use` keep it.
+        keep the previous policy. The noise of each agent continues, and recurrent states are kept
+        if they have the same shapes in both policies; else they begin as zeros. Fleets that have a
+        policy of their own by `Fleet.use` keep it.
 
         Args:
             policy: A path, bytes, a `Policy` or a function, as `Host` takes it. None lets each
@@ -363,8 +363,7 @@ class Host(Sealed, Unique, Closing):
             policy that does not fit an open session, Unavailable where loading took too long on a
             busy machine, UsageError for a file that cannot be read or a host that was closed
             meanwhile, and CancelledError if the host was closed before the load began. Failures are
-                logged,
-            too. In a coroutine await `asyncio.wrap_future(future)`.
+            logged, too. In a coroutine await `asyncio.wrap_future(future)`.
 
         Raises:
             UsageError: An argument has a wrong type or value, or the host is closed.

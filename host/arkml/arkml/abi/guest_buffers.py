@@ -10,7 +10,7 @@ class OutBuffer(Protocol):
 
     @property
     def length(self) -> int:
-        """Number of items that fit."""
+        """The number of items that fit into the buffer."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -28,7 +28,7 @@ class DisplayText(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of bytes."""
+        """The number of bytes of the text."""
         ...
 
     def read(self, most: int) -> tuple[str, int]:

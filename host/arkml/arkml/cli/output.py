@@ -1,4 +1,4 @@
-"""The standard streams of a command: stdout raises its own errors, stderr raises none."""
+"""Streams of a command: stdout raises errors of its own classes, and stderr raises none."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def register(app: typer.Typer) -> None:
 
 
 def save(options: StateRunOptions) -> int:
-    """Run a guest, and save its state behind the last frame."""
+    """Run a guest, and save its state after the last frame."""
     return run_command.run_from(options.run, saves=options.file)
 
 

@@ -128,7 +128,7 @@ class GuestFleetVectorEnv(VectorPlaces):
 
         Returns:
             Observations and info, which includes data of the guests' first rows, and "error" of
-                failed ones.
+            failed ones.
 
         Raises:
             GuestError: A guest failed before its first submit.

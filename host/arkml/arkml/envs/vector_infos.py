@@ -104,7 +104,9 @@ class VectorInfos:
             self._put(info, self._names, _REWARD, indices[known], rewards[known])
 
     def of_guest(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return infos about the one guest of all places as arrays, [count], with masks of True."""
+        """
+        Repeat infos about a guest for each of its agents' places: arrays, [count], masks of True.
+        """
         found: dict[str, Any] = {}
         for name, value in info.items():
             is_number = isinstance(value, bool | int)

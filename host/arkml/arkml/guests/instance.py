@@ -147,7 +147,7 @@ def _any_size(size: int) -> None:
 
 
 def bytes_of_rows(rows: Mapping[int, SavedRows]) -> int:
-    """Return the bytes of rows that wait for a submit."""
+    """Return the number of bytes of saved rows that wait for a submit."""
     if not rows:  # as between most calls
         return 0
     return sum(len(each.metadata) + sum(map(len, each.columns)) for each in rows.values())

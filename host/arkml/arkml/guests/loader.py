@@ -158,7 +158,9 @@ class GuestLoader:
         return usage + self._past
 
     def library(self, guest_name: str = "") -> PolicyLibrary:
-        """Return a new library of policies for guests of one thread, which have this name."""
+        """
+        Return a new library of policies for the guests of one thread, all called `guest_name`.
+        """
         policies = self.policies
         with policies.lock:
             library = PolicyLibrary(

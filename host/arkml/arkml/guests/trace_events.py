@@ -75,7 +75,7 @@ class Imported(Struct, array_like=True, tag=4, gc=False):
 
 
 class Settled(Struct, array_like=True, tag=5, gc=False):
-    """The wait in the preceding import call has ended, with this value of the word VALUE."""
+    """The wait in the preceding import call has ended, and the call returned `value`."""
 
     value: _Word
 

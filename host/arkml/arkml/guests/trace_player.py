@@ -97,7 +97,7 @@ class ReplayedSubmit:
         observations: float32, [n, num_features].
         actions: float32, [n, num_actions], the policy's; empty if the submit was refused, or has no
             answer.
-        values: float32, [n], the policy's values; empty likewise.
+        values: float32, [n], the policy's values; empty in the same cases.
         code: The code that the guest got, 0 for success; None if the trace ends before the answer,
             for example because an environment was closed.
 

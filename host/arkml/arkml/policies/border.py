@@ -336,7 +336,7 @@ def opened(
     model: onnx.ModelProto, rows: RowAxes, tensors: Mapping[str, Tensor]
 ) -> Iterator[Mapping[str, int | None]]:
     """
-    Make the batch size of a model with a fixed one free, in each way that it may be meant.
+    Replace the fixed batch size of a model by a free one, in each way that it may be meant.
 
     Yields the axes of the inputs that were made free. Each iteration changes `model` anew; the
     caller vets it before using it.

@@ -51,5 +51,5 @@ class ExternalPolicy:
         )
 
     def forget(self, key: int) -> None:
-        """Do nothing: no state of agents is kept."""
+        """Do nothing, since no state of agents is kept."""
         del key

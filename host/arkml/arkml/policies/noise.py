@@ -82,7 +82,7 @@ def fill_pink(out: Floats, streams: Words, steps: Words) -> None:
     Fill `out` as `fill_normal` does, but with pink noise, which changes slowly from step to step.
 
     This is the method of Voss: each number is a sum of eight standard normal numbers, of which the
-    kth is drawn anew every 2^k steps, divided by the square root of eight. Each number alone is
+    kth is drawn again every 2^k steps, divided by the square root of eight. Each number alone is
     standard normal.
     """
     streams = mix(streams + _OCTAVES * GOLDEN)

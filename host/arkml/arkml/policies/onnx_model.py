@@ -399,8 +399,8 @@ class KnownVersion:
     """
     A vetted and loaded policy version, by which versions that differ only in weights are loaded.
 
-    inputs: the inputs of the model with these outputs. pieces: the bytes of that model between
-    which the weights of a file are put.
+    inputs: the inputs of the model with these outputs. pieces: the bytes of that model outside of
+    its weights, with the positions of the weights in a file.
     """
 
     outline: VersionOutline

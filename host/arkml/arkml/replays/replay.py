@@ -90,7 +90,7 @@ class Replay(Sealed, Unique, Closing):
     Args:
         trace: The path of a trace that `Host(trace=…)` wrote, or its bytes.
         module: The path or the bytes of the guest's module.
-        log: True logs lines of the guest's log again, by the logger of its name.
+        log: True logs the lines of the guest's log again, by the logger of its name.
 
     Raises:
         TraceRefused: The file is not a trace, is damaged from its beginning, or is of another

@@ -243,7 +243,7 @@ class Fiber:
 
         Returns:
             `native.DONE` if the call has ended, else an outcome, with which `follow` must be
-                called.
+            called.
 
         Raises:
             GuestBusy, GuestFailed, UsageError: As `start`.

@@ -33,7 +33,7 @@ def _same(value: Any) -> Any:
 
 
 class HiveRequests(Family):
-    """Requests to a hive that all versions of the ML API have in common."""
+    """Handlers of requests to a hive that all versions of the ML API have in common."""
 
     __slots__ = ()
 

@@ -193,7 +193,7 @@ class GuestState:
 
     @property
     def brain_memory(self) -> BrainMemory:
-        """The limit on the bytes of brains' observations and results."""
+        """The account of the bytes of brains' observations and results, which keeps their limit."""
         if self._brain_memory is None:
             self._brain_memory = BrainMemory(
                 self.account.require_bytes, most_observations=self.limits.snapshot_bytes

@@ -191,7 +191,9 @@ class RolloutWorkers(Closing):
             return first, *(post.progress() for post in self._posts)
 
     def result(self, frames: int, seconds: float) -> tuple[WorkerProgress, ...]:
-        """Return the states after a training of `seconds`, with mean rates of rows."""
+        """
+        Return the states of the workers after a training of `seconds`, with mean rates of rows.
+        """
         return tuple(
             replace(one, rows_per_second=one.rows / max(seconds, 1e-3))
             for one in self.progress(frames)

@@ -180,10 +180,10 @@ def train(
             rates the newest version again and again, with pauses so that this takes a fifth of a
             processor, or half of one with `until_return`; without that the first begins after five
             seconds of learning. It evaluates the frames of applets, where the guest starts one run
-            and `sync` is not set, and the training goes on without evaluations that fail. A number,
-            such as 3,000, evaluates after each such number of frames: if an evaluation is still
-            playing when the next is due, the newest version waits for it. With None, and wherever
-            there are no evaluations, the best policy is chosen by training episodes.
+            and `sync` is not set, and the training continues without evaluations if they fail. A
+            number, such as 3,000, evaluates after each such number of frames: if an evaluation is
+            still playing when the next is due, the newest version waits for it. With None, and
+            wherever there are no evaluations, the best policy is chosen by training episodes.
         evaluate_episodes: Episodes of each evaluation, played without noise; twice as many for a
             version that seems to be the best. An episode is a success by the metadata "success" of
             the guest or, without it, by a return of at least `until_return`.
@@ -458,8 +458,8 @@ class GuestTrainer(Closing):
         """
         Gather the results and write the files; may be called again after an interrupt.
 
-        `is_hurried` is called ten times a second while a hive is waited for, and ends the wait.
-        Raises `error`, or NotFound, if there is no policy to keep.
+        `is_hurried` is called ten times a second while waiting for a hive; the wait ends once it is
+        True. Raises `error`, or NotFound, if there is no policy to keep.
         """
         monitor, hives = self._monitor, self._hives
         assert monitor is not None

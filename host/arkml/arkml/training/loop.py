@@ -77,7 +77,9 @@ class TrainingLoop:
         step: Callable[[], None],
         ratings: FrameRatings | None = None,
     ) -> None:
-        """Call `begin`, then `step` until the goal is reached; `ratings` are told of each frame."""
+        """
+        Call `begin`, then `step` until the goal is reached; `ratings` gets each number of frames.
+        """
         self._ratings = ratings
         watch = threading.Thread(target=self._watch, name="arkml-training-end", daemon=True)
         watch.start()

@@ -50,9 +50,8 @@ def seen_row(
 
     Returns:
         The name of the networks' input, and the shapes of the graph's inputs by name:
-            `observations`, or the fields
-        of the parts, which the metadata names, too, and with several frames `frames_in`; then
-        there is an output `frames_out` of the same width.
+        `observations`, or the fields of the parts, which the metadata names, too, and with several
+        frames `frames_in`; then there is an output `frames_out` of the same width.
 
     """
     if not views.parts:

@@ -53,7 +53,9 @@ class Experience:
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """Return the state that a restart needs, as JSON values. Rows are in the log."""
+        """
+        Return the state that a restart needs, as JSON values, without rows, which are in the log.
+        """
         return {
             "normalizer": self.normalizer.as_json(),
             "statistics": self.statistics.as_json(),

@@ -60,8 +60,8 @@ class Trainer(LearningLoop):
         Learn until a `stop` message.
 
         Args:
-            waiting: Messages that were received before, for example behind the one that named the
-                run.
+            waiting: Messages that were received before, for example after the message that named
+                the run.
 
         Raises:
             ServerGone: The connection to the server was lost.

@@ -93,15 +93,15 @@ class PolicyGraph:
         self._metadata: dict[str, str] = {}
 
     def weight(self, name: str) -> str:
-        """Add a weight to the graph, given its name."""
+        """Add the weight with this name to the graph, and return the name of its tensor."""
         return self._add(name, np.asarray(self._weights[name], np.float32))
 
     def constant(self, name: str, values: Any) -> str:
-        """Add float32 constants."""
+        """Add float32 constants to the graph, and return their name."""
         return self._add(name, np.asarray(values, np.float32))
 
     def integers(self, name: str, values: Any) -> str:
-        """Add int64 constants."""
+        """Add int64 constants to the graph, and return their name."""
         return self._add(name, np.asarray(values, np.int64))
 
     def note(self, key: str, value: str) -> None:

@@ -170,17 +170,17 @@ class PpoWeights:
 
     def build(self, graph: PolicyGraph) -> tuple[Shapes, Mapping[str, int]]:
         """
-        Add the nodes of the policy, with its normalization.
+        Add the policy's nodes, including its normalization, to a graph.
 
         Inputs, float32: `observations`, [N, F], or one for each part of a row by its name, [N,
         *shape], with the number of entities as NAME_count, [N, 1]; `epsilon`, [N, A], standard
         normal numbers or zeros; with branches `action_masks`, [N, choices of all branches], 1 for a
-        choice that is allowed and 0 for any other; and with memory `h_in`, [N, memory], the `h_out`
-        of the agent's row before, zeros where an episode begins; and with several frames
-        `frames_in`, [N, past], the `frames_out` before alike. Outputs, float32: `raw_actions`, [N,
-        A], continuous actions mean + deviation * epsilon and then the number of the choice in each
-        branch; `actions`, [N, A], with the continuous ones clipped to [-1, 1]; `values`, [N, 1], in
-        the guest's units of reward; `h_out`; and `frames_out`.
+        choice that is allowed and 0 for any other; with memory `h_in`, [N, memory], the `h_out` of
+        the agent's previous row, zeros where an episode begins; and with several frames
+        `frames_in`, [N, past], the `frames_out` of the previous row, likewise. Outputs, float32:
+        `raw_actions`, [N, A], continuous actions mean + deviation * epsilon and then the number of
+        the choice in each branch; `actions`, [N, A], with the continuous ones clipped to [-1, 1];
+        `values`, [N, 1], in the guest's units of reward; `h_out`; and `frames_out`.
 
         The choice of a branch is the first whose cumulative probability is above the normal
         distribution function of epsilon, or the likeliest for an epsilon of exactly 0. Only allowed

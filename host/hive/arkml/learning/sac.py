@@ -121,7 +121,7 @@ class SacWeights:
 
     def build(self, graph: PolicyGraph) -> tuple[Shapes, Mapping[str, int]]:
         """
-        Add the nodes of the policy, with its scaling.
+        Add the policy's nodes, including its scaling, to a graph.
 
         Inputs, float32: `observations`, [N, F], or the inputs of `seen_row`, and `epsilon`, [N, A],
         standard normal numbers or zeros. Outputs, float32: `actions`, [N, A], tanh(mean + deviation

@@ -1,4 +1,4 @@
-"""Copies of an environment's instance in the middle of an episode."""
+"""Copying of an environment's guest in the middle of an episode."""
 
 from __future__ import annotations
 

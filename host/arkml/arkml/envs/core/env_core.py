@@ -54,7 +54,9 @@ class NonReentrant:
 
 class EnvCore(Closing):
     """
-    Steps one instance of a guest at a time; `factory` makes the instances, and `close` closes it.
+    Steps one instance of a guest at a time.
+
+    `factory` makes the instances; `close` closes the present one and the factory.
     """
 
     def __init__(self, factory: InstanceFactory) -> None:

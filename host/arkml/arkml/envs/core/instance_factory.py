@@ -279,7 +279,7 @@ class InstanceFactory(Closing):
         return shape
 
     def close(self) -> None:
-        """Close the host, if it is owned; the instances must be closed before."""
+        """Close the host, if the factory made it; the instances must be closed before."""
         self.is_closed = True
         owners = self.owners
         if owners is not None:

@@ -38,7 +38,7 @@ class FirstRows(NamedTuple):
 
     @staticmethod
     def of(rows: npt.NDArray[Any]) -> FirstRows:
-        """Return the columns of rows, ROW, [guests], as views."""
+        """Return the columns of one record per guest, of the dtype ROW, [guests], as views."""
         return FirstRows(rows["id"], rows["reward"], rows["metadata"], rows["moved"])
 
 

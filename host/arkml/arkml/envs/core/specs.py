@@ -56,7 +56,7 @@ class ObservationPart:
 
     @property
     def size(self) -> int:
-        """The number of features."""
+        """The number of features in the part."""
         return math.prod(self.shape)
 
     @property

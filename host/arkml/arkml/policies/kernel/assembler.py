@@ -49,7 +49,7 @@ _LANES = {"v128.store32_lane": 90, "v128.store64_lane": 91}
 
 
 def unsigned(value: int) -> bytes:
-    """Return a number in LEB128."""
+    """Return a number from 0 in the encoding unsigned LEB128."""
     out = bytearray()
     while True:
         byte, value = value & 0x7F, value >> 7
@@ -146,7 +146,7 @@ class FunctionCode:
         self._code += b"\xfd\x0c" + 2 * struct.pack("<d", value)
 
     def integers(self, value: int) -> None:
-        """Push four equal integers of 32 bits, given as bits."""
+        """Push four equal integers of 32 bits, whose bits are those of `value`."""
         self._code += b"\xfd\x0c" + 4 * struct.pack("<I", value & 0xFFFF_FFFF)
 
     def memory(self, name: str, offset: int = 0) -> None:

@@ -94,7 +94,7 @@ def top(call: Call) -> list[Tensor]:
 
 
 def one_hot(call: Call) -> list[Tensor]:
-    """Size OneHot of the indices in input 0: an axis of the size in input 1, of 2 values."""
+    """Size OneHot of the indices in input 0: one more axis, of the size in input 1."""
     indices, values = call.input(0), call.input(2)
     depth = _one_known(call, 1)
     if not 0 < depth <= _MAX_DEPTH:

@@ -68,7 +68,7 @@ class Reader:
         return count
 
     def name(self) -> str:
-        """Read UTF-8 text with its length in front."""
+        """Read a UTF-8 text that is preceded by its length."""
         length = self.u32()
         if length > _MAX_NAME:
             raise self.rejected(f"a name of {length:,} bytes")

@@ -64,7 +64,7 @@ class WasiGrant:
             reads.
         stdout: Function that is called with bytes, such as `file.write`. None writes to the
             `sys.stdout` of that moment, and drops the output if that is None.
-        stderr: Likewise for the standard error output and `sys.stderr`.
+        stderr: The same for the standard error output and `sys.stderr`.
 
     Example:
         grant = arkml.WasiGrant(

@@ -145,7 +145,7 @@ class SacAgent(Agent, SyncModel):
         return learner.n_opts, self._model
 
     def sync_model(self, model_info: SacModel) -> None:
-        """Use a policy for the following actions."""
+        """Use a policy that `model_info` returned for the following actions."""
         self._model = model_info
 
     def save_params(self, path: Path) -> list[Path]:

@@ -102,7 +102,7 @@ class TensorBoardRecorder(Recorder):
         self._events = EventFile(Path(directory))
 
     def write(self, record: Record) -> None:
-        """Write the numbers of a record."""
+        """Write the numbers of a record as events."""
         numbers = [(name, value) for name, value in record if isinstance(value, float)]
         step = int(record.get_scalar("step")) if "step" in record else 0
         self._events.record([(name, value) for name, value in numbers if name != "step"], step)

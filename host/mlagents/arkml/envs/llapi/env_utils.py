@@ -1,4 +1,4 @@
-"""Search for a player's executable, and its start."""
+"""Finding the executable of a Unity player, and starting it."""
 
 from __future__ import annotations
 

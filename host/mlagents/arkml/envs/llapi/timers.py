@@ -153,7 +153,7 @@ def get_timer_stack_for_thread(t: threading.Thread) -> TimerStack | None:
 
 @contextmanager
 def hierarchical_timer(name: str, timer_stack: TimerStack | None = None) -> Iterator[TimerNode]:
-    """Time a block as a section within the running one of this thread."""
+    """Time a `with` block as a section within the section that this thread is running."""
     stack = timer_stack or _get_thread_timer()
     node = stack.push(name)
     begun = time.perf_counter()
