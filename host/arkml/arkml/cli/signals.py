@@ -71,7 +71,7 @@ class Signals:
         self._phase = _Phase.KEEPING
 
     def begin_end(self) -> None:
-        """Let no signal interrupt from now on."""
+        """Let all signals only hurry the end from now on, since the command is ending."""
         self._phase = _Phase.ENDING
         GUARD.requested = False
 

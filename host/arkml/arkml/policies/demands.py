@@ -163,7 +163,7 @@ class PolicyOffer:
             self.policies[demand] = demand.met_by(self.loader)
 
     def forget(self) -> None:
-        """Drop all forms, which now belong to sessions and brains."""
+        """Drop the references to all forms, once the sessions and brains of guests have them."""
         self.policies, self.networks = {}, {}
 
 

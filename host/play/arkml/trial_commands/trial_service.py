@@ -87,7 +87,7 @@ class EndingSignals:
     """
     The signals that end a server, except signals ignored from the start, as under nohup.
 
-    `first` has the number of the first signal that arrived.
+    `first` is a future of the number of the first signal.
     """
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ class RefusalNotes:
         return f"{function} answered {self._code(reason).name}: {self._why(reason, given, wanted)}"
 
     def counts(self) -> Counter[str]:
-        """Return how often each reason refused a call, by the latest sentence about that reason."""
+        """Return the number of refused calls for each reason; a reason's key is its `sentence`."""
         found: Counter[str] = Counter()
         for reason in RefusalReason:
             if count := self._words[(self._start(reason) + at.REFUSED_COUNT) >> 2]:

@@ -187,7 +187,7 @@ class WasiLinker:
     """
     A linker with wasmtime's WASI, in which the WASI shim of each guest replaces some calls.
 
-    `shim` is the compiled `SHIM`; a second linker has its own imports.
+    `shim` is the compiled `SHIM`; an inner linker has the calls of WASI that the shim imports.
     """
 
     def __init__(
