@@ -389,7 +389,7 @@ class Account:
         )
 
     def begin_kinds(self) -> None:
-        """Note the seconds by kind before the first of the present call are added."""
+        """Remember the seconds by kind, before the first ones of the present call are added."""
         lockstep, place = self._lockstep, self._place
         began = lockstep.began[place]
         if began == self._began:

@@ -19,13 +19,13 @@ HELD_BYTES = 32 << 20
 
 class _Snapshot:
     """
-    A snapshot in use.
+    A model file in use.
 
     Attributes:
-        digest: Its SHA-256.
-        size: Its bytes.
-        users: The leases of it that were not released.
-        held: The bytes that its loaded model holds.
+        digest: SHA-256 of the file.
+        size: Length of the file in bytes.
+        users: Number of leases of it that were not released.
+        held: Bytes of memory that its loaded model takes.
 
     """
 
@@ -56,12 +56,12 @@ class SnapshotLeases:
 
     @property
     def used(self) -> int:
-        """Total bytes of the snapshots in use."""
+        """Total bytes of the model files in use."""
         return sum(one.size for one in self._in_use)
 
     @property
     def held(self) -> int:
-        """Total bytes that the loaded models in use hold."""
+        """Total bytes of memory that the loaded models in use take."""
         return sum(one.held for one in self._in_use)
 
     def take(self, snapshot: bytes) -> Lease:
@@ -81,7 +81,7 @@ class SnapshotLeases:
         return Lease(self, one)
 
     def count(self, one: _Snapshot, held: int) -> None:
-        """Count the bytes of the model of a snapshot; see `Lease.count`."""
+        """Count `held` bytes of memory for the model of a leased file; see `Lease.count`."""
         with self._lock:
             if not one.users:
                 raise SnapshotTooLarge("the snapshot is not in use any longer")
@@ -94,7 +94,7 @@ class SnapshotLeases:
             one.held = max(held, one.held)
 
     def give_back(self, one: _Snapshot) -> None:
-        """Count one user less of a snapshot, and forget it with the last."""
+        """Remove one user of a model file, and forget the file with its last user."""
         with self._lock:
             one.users -= 1
             if not one.users:
@@ -117,7 +117,7 @@ class Lease:
 
     def count(self, held: int) -> None:
         """
-        Count the `held` bytes of the loaded model.
+        Count `held` bytes of memory for the loaded model.
 
         Raises SnapshotTooLarge if the models would hold too many bytes together (by default more
         than 256 MiB), or if the snapshot is not in use.
@@ -126,11 +126,11 @@ class Lease:
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 of the snapshot."""
+        """SHA-256 of the model file."""
         return self._snapshot.digest
 
     def recount(self, held: int) -> None:
-        """Count the bytes of another model, which the embedder chose: refuses none."""
+        """Count `held` bytes for a model that the embedder chose instead, without a limit."""
         self._snapshot.held = held
 
     def release(self) -> None:
