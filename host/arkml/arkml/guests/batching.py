@@ -123,8 +123,9 @@ class Group:
                 slab.view(at.GIVEN).take(rows, 0, batch.pushed_actions[place], "clip")
         if self._masks is not None:
             self._mask(self._masks)
-        else:
-            self._look_for_masks()
+        else:  # one guest in each run is looked at, whether it masks choices without branches
+            self._looked_at = (self._looked_at + 1) % len(self.sessions)
+            self.sessions[self._looked_at].require_no_masks()
         self.policy.act(batch)
         for slab, rows, place in self._moves:
             slab.view(at.ACTIONS)[rows] = batch.actions[place]
@@ -142,15 +143,6 @@ class Group:
             self._has_noted = True
             for session, start in zip(self.sessions, self._starts, strict=True):
                 session.mask(start)
-
-    def _look_for_masks(self) -> None:
-        """
-        Check, for one guest in each run, that it does not mask choices that have no branches.
-
-        Raises InvalidArguments if the policy needs the masks.
-        """
-        self._looked_at = (self._looked_at + 1) % len(self.sessions)
-        self.sessions[self._looked_at].require_no_masks()
 
     def _compacted(self, regions: Sequence[Region], keys: npt.NDArray[np.uint64]) -> Batch:
         by_slab: dict[int, list[Region]] = {}

@@ -125,7 +125,7 @@ class Fleet(Sealed, Unique, Closing):
         self._states = FleetStates(shared)
         if _FRAME.function in self._module.functions:
             with shared.call_guard.kept(self.name):
-                self._frame()  # its loops are made before the first frame
+                self._call(_FRAME)  # its loops are made before the first frame
 
     def __len__(self) -> int:
         return len(self.guests)
@@ -188,7 +188,7 @@ class Fleet(Sealed, Unique, Closing):
         of its frame, before any instruction of the next frame. Ctrl-C drops the guests that are
         inside a frame; the others live. Raises the errors of `call`.
         """
-        return self._run(self._frame, (), budget).failures
+        return self._run(partial(self._call, _FRAME), (), budget).failures
 
     def read(
         self,
@@ -798,9 +798,6 @@ class Fleet(Sealed, Unique, Closing):
         if self._before is not None:
             self._watch()
         return result
-
-    def _frame(self) -> FleetCall:
-        return self._call(_FRAME)
 
     def _call(self, wanted: _Wanted) -> FleetCall:
         """Return a call of these guests, reused until a guest joins or is lost."""

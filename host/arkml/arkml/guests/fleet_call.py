@@ -233,7 +233,8 @@ class FleetCall:
         while running or waiting:
             called: Sequence[int] = ()
             turn = lockstep.advance(running, self._call_guard.check_interrupt)
-            self._end(turn.ended)
+            if turn.ended:
+                self._end(turn.ended)
             if turn.is_late:
                 self._call_guard.check_interrupt()
             running = turn.submitted
@@ -420,8 +421,7 @@ class FleetCall:
 
     def _end(self, places: Sequence[int]) -> None:
         """Delete calls that ended, and fail the guests whose calls left an error."""
-        if places:
-            self._take_errors(self._lockstep.end(places))
+        self._take_errors(self._lockstep.end(places))
 
     def _take_errors(self, places: Sequence[int]) -> None:
         """Fail guests by the errors that their calls left."""
