@@ -46,6 +46,7 @@ from arkml.errors import (
     StackExhausted,
     UsageError,
 )
+from arkml.guests.fleet import _FRAME as FRAME
 from arkml.guests.guest import calls_of
 from arkml.guests.shares import FleetShares
 from arkml.host import loader_of
@@ -589,7 +590,7 @@ def test_closed_guests_are_no_part_of_the_frames_after_their_report(host):
         guest.close()
     reported = fleet.update()
     fleet.update()
-    call = fleet._frame()
+    call = fleet._call(FRAME)
 
     assert list(reported) == list(range(2, 40))
     assert [len(part) for part in (call._places, call._refused, call._closed)] == [2, 0, 0]

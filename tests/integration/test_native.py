@@ -23,6 +23,7 @@ from arkml import Limits
 from arkml.envs.core.fleet_env import FleetEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.errors import UsageError
+from arkml.guests.fleet import _FRAME as FRAME
 from arkml.runtime import native, threads
 
 WAYS = {"python": (None, 1), **{str(n): (native.LIBRARY, n) for n in (1, 2, 3, 8)}}
@@ -255,7 +256,7 @@ def test_a_round_of_environments_ends_early_after_a_guest_whose_turn_ran_out(mon
     limits = Limits(run_seconds=None, call_seconds=None)
     with arkml.Host(threads=1, limits=limits) as host, host.fleet(SPINNER, 20) as fleet:
         fleet.call("spin")
-        call, rounds = fleet._frame(), rounds_of(fleet)
+        call, rounds = fleet._call(FRAME), rounds_of(fleet)
         fleet._parts.call_guard.begin("test")
         lockstep = fleet._parts.lockstep
         lockstep.begin_frames(call._places, call._loops)
