@@ -29,6 +29,7 @@ from tests.integration.served_guest_trials import Seat, served, started
 from tests.integration.test_learner import Actor as RowActor
 from tests.integration.test_learner import Log as RowLog
 from tests.integration.test_learner import session_of, write_run
+from tests.waiting import eventually
 from tools.houses import SOURCE_ROOTS
 
 from arkml import Host
@@ -252,6 +253,8 @@ def _post(counter: Counter) -> Walk:
                 run = client.post("/v1/runs", json=request(misbehavior="hang")).json()["run"]
                 url = f"/v1/runs/{run['id']}/sessions"
                 sid = client.post(url, json=WISH).json()["sid"]
+                info = f"/v1/runs/{run['id']}"  # until its learner is told of rows
+                eventually(lambda: client.get(info).json()["run"]["status"] != "pending")
                 bodies = iter(
                     [
                         encode(body_rows(100, number * 100), seq=number + 1)
