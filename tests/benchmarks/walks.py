@@ -74,7 +74,7 @@ MEASURED: Mapping[str, Walk] = {
     "vector step, agents of one guest": Walk(45, 15),
     "single Gymnasium step": Walk(44, 15),
     "POST of rows at the server": Walk(89, 16),
-    "tick of a trial with a person": Walk(117, 24),
+    "tick of a trial with a person": Walk(117, 23),
     "policy version reaching a host": Walk(193, 16),
     "policy version with choices": Walk(203, 16),
     "step of a learner": Walk(283, 28),
