@@ -337,5 +337,5 @@ def _check_outputs(ports: Any, tensors: dict[str, Tensor]) -> None:
             for claim, size in sizes
         ):
             raise ModelRejected(
-                f"output {_shown(port.name)}: it is {list(tensor.shape)}, not what it claims"
+                f"output {_shown(port.name)}: it is {list(tensor.shape)}, not as declared"
             )

@@ -326,7 +326,7 @@ class Brain:
         if begun is not None and begun.row is not None:
             fits &= len(begun.row) == self._width and {*begun.given} <= {*self._places_of_inputs}
         if not fits or rows.shape[1] != self._width:
-            raise StateRefused("what a brain of the state has does not fit its model")
+            raise StateRefused("the saved content of a brain does not fit its model")
         if len(queued) > self._rows:
             raise TooManyRows(f"{len(queued)} agents are queued for one brain")
         if begun is not None:

@@ -226,7 +226,7 @@ class BehaviorDeclared(GameDeclared, frozen=True, forbid_unknown_fields=True):
         """
         Return the game as web pages show it, for rows of `num_features` features, or None.
 
-        Raises InvalidSpec, which begins with `where`.
+        Raises InvalidSpec, with a message that begins with `where`.
         """
         if self.has_map and self.positions is None:
             raise InvalidSpec(
@@ -284,7 +284,11 @@ def document_of(data: bytes, where: str) -> Mapping[str, Any]:
 
 
 def behavior_of(value: object, where: str) -> BehaviorDeclared:
-    """Return the declaration of one behavior. Raises InvalidSpec, which begins with `where`."""
+    """
+    Return the declaration of one behavior.
+
+    Raises InvalidSpec, with a message that begins with `where`.
+    """
     declared: BehaviorDeclared = _converted(value, BehaviorDeclared, where)
     _require_parts(declared.observations, where)
     declared.actions.require_names(None, f"{where}, actions")
@@ -297,7 +301,7 @@ def behaviors_of(document: Mapping[str, Any], where: str) -> Behaviors:
     """
     Return declarations by behavior: all in "behaviors" of a JSON object, or one for any behavior.
 
-    Raises InvalidSpec, which begins with `where`.
+    Raises InvalidSpec, with a message that begins with `where`.
     """
     if not document:
         return {}

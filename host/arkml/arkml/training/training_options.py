@@ -196,8 +196,8 @@ class TrainingOptions:
                 )
         if not isinstance(self.imports, str | None):
             raise UsageError(
-                f"imports is {cut_repr(self.imports)}: evaluations and other workers of a training"
-                " play in processes of their own, so that it takes the place of the functions, as"
+                f"imports is {cut_repr(self.imports)}: evaluations and workers of a training play"
+                " in processes of their own, which import the functions by a name, such as"
                 ' "mygame:functions"'
             )
         if self.track is not None:

@@ -57,7 +57,7 @@ class Program:
                 self.messages.put(json.loads(line))
 
     def report(self, event: Mapping[str, Any]) -> None:
-        """Print an event, in any thread. Does nothing once the output is closed."""
+        """Print an event. Any thread may call it. Does nothing once the output is closed."""
         line = json.dumps(dict(event), separators=(",", ":"))
         with self._printing, contextlib.suppress(OSError, ValueError):
             self._events.write(line + "\n")

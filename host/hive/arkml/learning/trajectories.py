@@ -1,5 +1,5 @@
 """
-Chains of consecutive rows, followed by the newest row of each agent in each session and kind.
+Chains of consecutive rows of one agent, kept for each session and each kind of rows.
 
 A row that does not come exactly one step after its agent's newest row begins a new chain, so a lost
 row leaves a gap and no false transition (decision 7).

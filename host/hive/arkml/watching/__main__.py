@@ -1,5 +1,5 @@
 """
-The watching program: plays the version of a job on standard input, and writes lines of output.
+The watching program: reads a job on standard input, plays its policy, and writes lines of output.
 """
 
 from __future__ import annotations

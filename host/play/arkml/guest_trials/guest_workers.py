@@ -76,8 +76,8 @@ class GuestWorker(Closing):
     One thread, and the guests that it steps, each from its first step to its end.
 
     Steps that are waiting are run together, and a `Handover` delivers their results. Guests without
-    players play a few steps ahead first. Steps that players or clocks wait for come before others.
-    A guest that runs for a long time, or waits, takes turns with the others. `stand_ins` are the
+    players play a few steps ahead, but steps that players or clocks wait for come before these. A
+    guest that runs for a long time, or waits, takes turns with the others. `stand_ins` are the
     policies for the slots of its guests.
     """
 

@@ -162,11 +162,11 @@ def _demonstrations(
             of_guest.add(reader, trial)
         return of_guest.demonstrations()
     if len(other) < len(trials):
-        raise UsageError(f"trial {other[0].id!r} is not one of a guest: export it apart")
+        raise UsageError(f"trial {other[0].id!r} does not come from a guest: export it separately")
     if spec is None:
-        raise UsageError(f"trial {other[0].id!r} is exported by the spec of its project: --spec")
+        raise UsageError(f"trial {other[0].id!r} needs the spec of its project: give it by --spec")
     if rewards is not None:
-        raise UsageError("--learn-rewards is for trials of a guest: others have those of all")
+        raise UsageError("--learn-rewards is for trials of a guest: leave it out for others")
     from arkml.guest_trials.learning.datalog_export import DemonstrationExport
     from arkml.trials.datalog.message_types import read_spaces
 

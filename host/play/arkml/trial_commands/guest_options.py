@@ -239,7 +239,7 @@ class PlayedGuest:
         if by_class:
             unused = ", ".join(name for names in by_class.values() for name in names)
             raise UsageError(
-                f"--policy-output {unused} is about a policy of the same class: it takes --policy"
+                f"--policy-output {unused} needs a policy of the same class: give it by --policy"
             )
         followed = () if self.learning is None else tuple(self.learning.runs)
         if not (files or followed):

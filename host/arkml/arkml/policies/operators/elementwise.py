@@ -116,7 +116,7 @@ def divide(call: Call) -> list[Tensor]:
     if left.kind in FLOATS and right.kind in FLOATS:
         return [result]
     if not right.stored or right.value is None or min(right.value, default=0) <= 0:
-        raise ModelRejected(f"Div on {left.kind.name} by what is not a positive constant")
+        raise ModelRejected(f"Div on {left.kind.name} by a divisor that is not a positive constant")
     if left.value is None or any(map(grows, left.value)) or min(left.value, default=0) < 0:
         return [result]
     pairs = _paired(left.value, right.value)

@@ -299,8 +299,8 @@ class _GuestConfig:
     def __post_init__(self) -> None:
         if unfit := {"host", "digest"} & set(self.options):
             raise UsageError(
-                f"options has {min(unfit)!r}: environments of actors have hosts of their own,"
-                " and compare the hash of the module"
+                f"options has {min(unfit)!r}: leave it out, since each environment of an actor has"
+                " its own host, and compares the hash of the module itself"
             )
         object.__setattr__(self, "seed", seed_of(self.seed))
         module = own_source(self.module)

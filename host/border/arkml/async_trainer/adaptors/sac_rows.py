@@ -226,7 +226,7 @@ class SacReplayBuffer(ReplayBufferBase):
         if records is None or records.dtype != self._type:
             shown = type(item).__name__ if records is None else f"rows {records.dtype}"
             raise UsageError(
-                f"an item of {shown}: the buffer takes those of SacStepProcessor with"
+                f"an item of {shown}: the buffer takes items of SacStepProcessor with"
                 f" {self._settings.features} features and {self._settings.actions} actions"
             )
         self._pending.append(records)
