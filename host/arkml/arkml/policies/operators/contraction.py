@@ -1,4 +1,4 @@
-"""The size rule of Einsum."""
+"""The size rule of Einsum: the shape of its output, and the work and memory of computing it."""
 
 from __future__ import annotations
 

@@ -56,7 +56,9 @@ class SavedRows(NamedTuple):
 
 
 def require_rows(saved: SavedRows) -> None:
-    """Raise ValueError for rows that no guest can have pushed, checked without their session."""
+    """
+    Raise ValueError for saved rows that no guest can have pushed, whatever its session declares.
+    """
     count, ended, is_suspect = saved.words
     rows, features, given = saved.columns
     found = np.frombuffer(rows, ROW)
