@@ -77,7 +77,7 @@ MEASURED: Mapping[str, Walk] = {
     "tick of a trial with a person": Walk(117, 23),
     "policy version reaching a host": Walk(193, 16),
     "policy version with choices": Walk(203, 16),
-    "step of a learner": Walk(283, 28),
+    "step of a learner": Walk(355, 33),
     "guest.update": Walk(8, 5),
     "fleet.update": Walk(38, 13),
 }
