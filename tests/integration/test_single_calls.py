@@ -34,7 +34,7 @@ from arkml.abi.codes import ErrorCode
 from arkml.errors import GuestBusy, GuestTimeout, GuestTrap
 from arkml.guests.call_loop import CallLoop
 from arkml.guests.guest import calls_of
-from arkml.runtime import native
+from arkml.runtime import exported_function, native, single_calls
 from arkml.runtime.single_calls import SingleCalls
 
 SLOW = 60.0  # a budget of one's own has Python follow each step of a call
@@ -106,6 +106,47 @@ def test_a_guest_of_a_fleet_calls_alone_what_only_its_fleet_has_called():
         guest.call("first")  # by the library from here on
 
         assert guest.call("second") == 7
+
+
+def test_a_call_that_a_signal_handler_cut_off_may_be_followed_by_others(monkeypatch):
+    address_of = exported_function.ctypes.addressof
+
+    def ring(room):
+        if not isinstance(room, exported_function._Words):
+            return address_of(room)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    exports = function("first", ""), function("second", i32(7), result="i32")
+    with Host() as host, host.load(module(*exports)) as guest:
+        guest.call("first")
+        guest.call("second")  # by the library from here on
+        monkeypatch.setattr(exported_function.ctypes, "addressof", ring)
+        with pytest.raises(KeyboardInterrupt):
+            guest.call("second")
+
+        assert guest.call("second") == 7
+
+
+def test_answers_that_a_signal_handler_cut_off_do_not_count(host, monkeypatch):
+    def ring(_):
+        raise KeyboardInterrupt
+
+    guest = bench_guest(host, 1, 8)
+    guest.call("frame")
+    calls, region = calls_of(guest).fiber._single, calls_of(guest).instance.regions[0]
+    assert calls._own.answer_count == 1
+    monkeypatch.setattr(single_calls, "enumerate", ring, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        calls.add(1, region, "another run", is_of_guest=True)
+
+    assert calls._own.answer_count == 0
+    monkeypatch.undo()
+    calls.add(2, region, "a third run", is_of_guest=True)
+    assert [one.record for one in calls._answers[:3]] == [0, 1, 2]
+    assert calls._own.answer_count == 3
+    calls.forget()
+    assert guest.call("frame") == 0
 
 
 def test_large_batches_are_answered_without_python_and_by_the_same_bits(answered):

@@ -142,7 +142,7 @@ class ExportedFunction:
 
     def placed(self) -> bindings.Address:
         """Return the address of the arguments for `bindings.call_async`, stored as words."""
-        if self._words is None:  # most loops of a fleet are called by `raw` alone
+        if not self.address:  # most loops of a fleet are called by `raw` alone
             self._words = _Words(*self.ready())
             self.address = ctypes.addressof(self._words)
         return self.address

@@ -45,7 +45,8 @@ class SingleCalls:
         self._version = self._stopped_then = -1
         self._base = columns.arena.base
         self._answers: Any = None  # room for them, once there is one
-        self._runs: dict[int, object] = {}  # by the index of the session's record
+        # By the index of the session's record; both are kept alive while the library uses them.
+        self._runs: dict[int, tuple[object, native.SubmitAnswer]] = {}
         self._own = native.Single(
             round=rounds.address, place=place, record=self._base + control + at.RECORD,
             errors=self._base + control + at.TRAP, noted=self._base + control + at.NOTED,
@@ -97,16 +98,19 @@ class SingleCalls:
             self.forget()
         if record not in self._runs and len(self._runs) == _MOST:
             return
-        self._runs[record] = run
-        if self._answers is None:
-            self._answers = (native.SubmitAnswer * _MOST)()
-            self._own.answers = addressof(self._answers)
-        place = list(self._runs).index(record)
         start = self._base + 4 * region.record
-        self._answers[place] = native.SubmitAnswer(
+        answer = native.SubmitAnswer(
             record, start + at.COUNT, start + at.METADATA_USED, region.count(), rows, bound,
             is_of_guest,
         )  # fmt: skip
+        # A signal handler may raise at any line: none counts before all are whole.
+        self._own.answer_count = 0
+        self._runs = {**self._runs, record: (run, answer)}
+        if not self._own.answers:
+            self._answers = (native.SubmitAnswer * _MOST)()
+            self._own.answers = addressof(self._answers)
+        for place, (_, one) in enumerate(self._runs.values()):
+            self._answers[place] = one
         self._own.answer_count = len(self._runs)
 
     def forget(self) -> None:
