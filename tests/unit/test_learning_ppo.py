@@ -124,7 +124,7 @@ def give(made, normalizer, rows):
 
 
 def ppo(lag=1, **changes):
-    of = Settings(3, 2, **(SETTINGS | changes))
+    of = Settings(**({"features": 3, "actions": 2} | SETTINGS | changes))
     normalizer = Normalizer(3, active=True)
     return Ppo(of, normalizer, lag=lag), normalizer
 
@@ -182,6 +182,20 @@ def test_a_rate_that_was_lowered_is_the_one_of_the_next_updates_and_survives_a_r
     assert again._rate_share == pytest.approx(1.5**-2)
     assert again._advantages == player.ppo._advantages
     assert kept._rate_share == 1.0
+
+
+def test_a_rollout_without_a_choice_leaves_the_learning_rate_as_it_was():
+    made, normalizer = ppo(actions=1, branches=(1,))
+    made.published(1)
+    made._adapt(1.0)
+    for step in range(17):
+        rows = RowColumns.empty(AGENTS, 3, 1)
+        rows.agent[:], rows.step[:], rows.version[:] = range(AGENTS), step, 1
+        rows.state[:] = EpisodeState.RUNNING if step else EpisodeState.INITIAL
+        give(made, normalizer, rows)
+    made.train(made.pace.due(0, 0))
+
+    assert made._rate_share == pytest.approx(1 / 1.5)
 
 
 def test_losses_have_the_tags_of_stable_baselines3():

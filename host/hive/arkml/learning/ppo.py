@@ -378,7 +378,8 @@ class Ppo(CompiledAlgorithm):
             self._random.bit_generator.state = random
             raise
         self._advantages = scale
-        self._adapt(float(outcome.losses.last_kl))
+        if rows.chooses.any():  # else there was nothing to move
+            self._adapt(float(outcome.losses.last_kl))
         self._begin_rollout()
         return self._tagged(outcome.losses, explained) | {
             "train/learning_rate": float(rates.learning_rate),
