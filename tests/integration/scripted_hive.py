@@ -99,7 +99,7 @@ class ScriptedHive:
             case "sessions":
                 self.joins += 1
                 fields = {"sid": f"s{self.joins}", "index": 1, "rejoin": self.joins > 1}
-                fields |= {"learner": "sac", "is_on_policy": False}
+                fields |= {"learner": "sac", "is_on_policy": False, "is_pink": True}
                 self.say(handler, 200, {**self.standing(), **fields})
             case "names":
                 for name in told["names"]:

@@ -87,6 +87,10 @@ def checksum_of(hive, without=()):
     return found
 
 
+def test_a_session_has_the_noise_that_its_hive_says(client):
+    assert join(client).is_pink
+
+
 @pytest.mark.parametrize(
     "replies",
     [

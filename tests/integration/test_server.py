@@ -383,6 +383,13 @@ def test_the_same_key_is_the_same_session(service, run_id):
     assert (first["rejoin"], again["rejoin"], again["acked"]) == (False, True, 1)
 
 
+def test_a_session_is_told_by_which_noise_its_agents_explore(service, run_id):
+    white = service.create("white", settings={"noise": "white"})
+
+    assert service.join(run_id).json()["is_pink"]
+    assert not service.join(white).json()["is_pink"]
+
+
 @pytest.mark.parametrize("key", [None, 7, "", "short", "x" * 129, ["a"]])
 def test_a_key_that_is_none_joins_nothing(service, run_id, key):
     wish = {"join_key": key, "features": 3, "actions": 2}

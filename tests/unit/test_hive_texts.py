@@ -160,6 +160,25 @@ def test_agents_of_rows_that_do_not_show_all_remember_unless_told_otherwise(
     assert (settings.memory, settings.learner) == (memory, learner)
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_pink"),
+    [
+        ({}, True),
+        ({"algorithm": "ppo"}, False),
+        ({"memory": 8}, True),
+        ({"memory": 8, "branches": (2,)}, False),
+        ({"branches": (2,)}, False),
+        ({"algorithm": "mine", "memory": 8}, False),
+        ({"algorithm": "mine", "noise": "pink"}, True),
+        ({"algorithm": "ppo", "noise": "pink"}, True),
+        ({"memory": 8, "noise": "white"}, False),
+        ({"noise": "white"}, False),
+    ],
+)
+def test_sac_and_continuous_actions_with_memory_explore_by_pink_noise(settings, is_pink):
+    assert Settings(3, 2, **settings).is_pink == is_pink
+
+
 @pytest.mark.parametrize(("memory", "found"), [({}, PARTIAL_MEMORY), ({"memory": 0}, 0)])
 def test_a_configuration_of_ml_v5_says_how_much_agents_remember(memory, found):
     document = {"feature_count": 3, "action_count": 2, "gamma": 0.5, **memory}

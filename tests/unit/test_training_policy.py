@@ -340,12 +340,12 @@ def test_a_version_that_is_no_model_is_refused():
 class Joined:
     """A client of a hive whose runs are joined at once, which then publish as they are told."""
 
-    def __init__(self, learner="sac"):
-        self.learner = learner
+    def __init__(self, *, is_pink=False):
+        self.is_pink = is_pink
 
     def join(self, *_, on_policy, **__):
         self.publish = on_policy
-        joined = SimpleNamespace(index=0, failure=None, learner=self.learner, loaded=lambda _: None)
+        joined = SimpleNamespace(index=0, failure=None, is_pink=self.is_pink, loaded=lambda _: None)
         session = Future()
         session.set_result(joined)
         return session
@@ -365,13 +365,13 @@ def membership(client):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("learner", "pink"), [("sac", True), ("ppo", False), ("mine", False)])
-def test_runs_of_sac_explore_by_pink_noise(learner, pink):
-    client = Joined(learner)
+@pytest.mark.parametrize("is_pink", [False, True])
+def test_agents_explore_by_the_noise_of_their_run(is_pink):
+    client = Joined(is_pink=is_pink)
     part = membership(client)
     client.publish(1, network(0.1))
 
-    assert part.policy().pink == pink
+    assert part.policy().pink == is_pink
 
 
 def test_a_membership_says_why_the_newest_version_is_not_used():

@@ -46,6 +46,7 @@ class RunSession:
         place: Position of the run among the runs that wait for a learner, 0 if it does not wait.
         learner: Name of the run's algorithm.
         is_on_policy: True if it learns only from rows of its own policy, not from demonstrations.
+        is_pink: True if agents explore by pink noise.
 
     """
 
@@ -78,7 +79,7 @@ class RunSession:
         self._request = JoinRequest(str(uuid.uuid4()), features, actions, role, host_name())
         self.sid = ""
         self.learner = ""
-        self.is_on_policy = False
+        self.is_on_policy = self.is_pink = False
         self._credit = 0
         self._hold = False
         self._known_version = 0  # the newest at the hive
@@ -160,6 +161,7 @@ class RunSession:
             self.outbox.narrow(joined.parts)
         self.sid, self.index = joined.sid, joined.index
         self.learner, self.is_on_policy = joined.learner, joined.is_on_policy
+        self.is_pink = joined.is_pink
         self.update(joined)
         return joined.acked
 

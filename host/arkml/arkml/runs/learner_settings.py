@@ -27,6 +27,7 @@ class LearnerSettings(TypedDict, total=False):
     shifts: int
     frames: int
     memory: int
+    noise: Literal["auto", "white", "pink"]
     alpha: float | Literal["auto"]
     target_entropy: float
     use_terminal_masking: bool

@@ -282,7 +282,7 @@ class RunMembership:
             workspace=self._library.workspace,
             branches=self._run.branches,
             limit=self._limit,
-            pink=session.learner == "sac",  # others learn from the probabilities of white noise
+            pink=session.is_pink,
         )
         self._session = session
         self._joined.set_result(session)

@@ -45,14 +45,15 @@ async def _joined(call: HiveCall, request: JoinRequest, *, is_worker: bool) -> J
         _named(call, request.host), run.lifecycle.title, " again" if rejoined else "",
         session.index, request.role.value,
     )  # fmt: skip
-    learner = run.document.request.settings.learner
+    settings = run.document.request.settings
     return Joined(
         sid=session.sid,
         index=session.index,
-        learner=learner,
-        is_on_policy=learner in ON_POLICY,
+        learner=settings.learner,
+        is_on_policy=settings.learner in ON_POLICY,
+        is_pink=settings.is_pink,
         rejoin=rejoined,
-        parts=run.document.request.settings.parts,
+        parts=settings.parts,
         **asdict(run.session_state(session)),
     )
 

@@ -67,6 +67,7 @@ class Joined(SessionState, frozen=True, kw_only=True):
         learner: Name of the run's learning algorithm.
         is_on_policy: True if it learns only from rows of its own policy, and takes neither
             demonstrations nor augmented rows.
+        is_pink: True if its agents explore by pink noise.
         rejoin: True if the key had joined before.
         parts: The parts of a row, if the run has images: their values come as bytes.
 
@@ -76,6 +77,7 @@ class Joined(SessionState, frozen=True, kw_only=True):
     index: Count
     learner: str
     is_on_policy: bool
+    is_pink: bool
     rejoin: bool = False
     parts: tuple[Part, ...] = ()
 

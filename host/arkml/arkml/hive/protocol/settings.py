@@ -23,6 +23,8 @@ Pace = Literal["auto", "efficient", "throughput"]
 
 EncoderSize = Literal["small", "large", "impala"]
 
+Noise = Literal["auto", "white", "pink"]
+
 MAX_SETTINGS_BYTES = 64 << 10
 """The most bytes that the settings of a run may take as JSON."""
 
@@ -58,6 +60,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         shifts: The most pixels by which updates move images, each by chance; 0 for none.
         frames: How many of an agent's newest images a policy sees at once.
         memory: Numbers that each agent remembers, by PPO.
+        noise: How the noise of an agent that explores goes from step to step: anew ("white") or
+            slowly ("pink"); "auto" decides by the learner.
         alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
         target_entropy: Entropy of the policy that "auto" aims at, in nats for each action.
         learning_rate_steps: Updates from the first learning rate to the last, 0 for a constant
@@ -88,6 +92,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     shifts: Annotated[int, Meta(ge=0, le=64)] = 0
     frames: Annotated[int, Meta(ge=1, le=16)] = 1
     memory: Annotated[int, Meta(ge=0, le=1_024, multiple_of=2)] = 0
+    noise: Noise = "auto"
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
     target_entropy: Annotated[float, Meta(ge=-20.0, le=0.6)] = 0.0
     use_terminal_masking: bool = True
@@ -183,6 +188,19 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         if self.algorithm != "auto":
             return self.algorithm
         return "ppo" if self.branches or self.memory or self.parts else "sac"
+
+    @property
+    def is_pink(self) -> bool:
+        """
+        True if agents explore by pink noise.
+
+        "auto" is pink for SAC, and for PPO with a memory and continuous actions only
+        (docs/training_memory.md).
+        """
+        if self.noise != "auto":
+            return self.noise == "pink"
+        remembers = self.learner == "ppo" and self.memory > 0 and not self.branches
+        return self.learner == "sac" or remembers
 
     @property
     def continuous(self) -> int:
