@@ -17,7 +17,7 @@ from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import ExportWrong
 from arkml.learning.ppo import Ppo
-from arkml.learning.ppo_batches import SEQUENCE_STEPS, Chains, draw_minibatches
+from arkml.learning.ppo_batches import Chains, draw_minibatches
 
 AGENTS = 5
 OF = Settings(
@@ -297,14 +297,15 @@ def test_minibatches_are_whole_sequences_and_have_each_row_once_an_epoch(rows, e
             assert len(kept) == steps or kept[-1] == rows - 1
 
 
-def test_sequences_begin_with_what_was_remembered_before_them():
-    player = Player(seed=2)
+@pytest.mark.parametrize("steps", [1, 17, 64])
+def test_sequences_begin_with_what_was_remembered_before_them(steps):
+    player = Player(seed=2, of=OF.changed({"sequence_length": steps}))
     player.lengths[:] = 1_000
     player.learn()
     for _ in range(50):
         player.frame()
     rows, _, _ = player.ppo._prepare(player.ppo.buffer.take())
-    sequences = set(range(0, 5 * 50, SEQUENCE_STEPS))
+    sequences = set(range(0, 5 * 50, steps))
 
     assert set(np.flatnonzero(rows.begins)) == sequences | {50 * agent for agent in range(AGENTS)}
 
@@ -332,6 +333,12 @@ def test_a_checkpoint_has_the_memory_and_fits_no_other():
     assert all(np.array_equal(a, state.tensors[n]) for n, a in again.state().tensors.items())
     with pytest.raises(CheckpointDamaged, match="does not fit this run"):
         other.restore(State(state.tensors, plain))
+
+
+@pytest.mark.parametrize("steps", [0, 2.5, 100_000, "64"])
+def test_a_sequence_has_a_thousand_rows_at_most(steps):
+    with pytest.raises(InvalidSettings, match="sequence_length"):
+        OF.changed({"sequence_length": steps})
 
 
 @pytest.mark.parametrize("memory", [-2, 3, 3.5, 100_000, "64"])

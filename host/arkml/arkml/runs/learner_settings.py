@@ -27,6 +27,7 @@ class LearnerSettings(TypedDict, total=False):
     shifts: int
     frames: int
     memory: int
+    sequence_length: int
     noise: Literal["auto", "white", "pink"]
     alpha: float | Literal["auto"]
     target_entropy: float

@@ -17,9 +17,6 @@ from arkml.learning.ppo_state import Intake
 Doubles = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
-SEQUENCE_STEPS = 64
-"""Rows of a sequence by which a memory is learned."""
-
 _KEPT = 0.9  # share of the variances before that a rollout leaves
 _SMALLEST = 1e-8  # added to the deviation of advantages, as in stable-baselines3
 
@@ -78,7 +75,7 @@ class Chains(NamedTuple):
 
 def sequence_steps(settings: Settings) -> int:
     """Return the rows of a sequence in a minibatch: 1 without memory."""
-    return min(SEQUENCE_STEPS, settings.batch_size) if settings.memory else 1
+    return min(settings.sequence_length, settings.batch_size) if settings.memory else 1
 
 
 def spread_of_returns(settings: Settings) -> float:

@@ -60,6 +60,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         shifts: The most pixels by which updates move images, each by chance; 0 for none.
         frames: How many of an agent's newest images a policy sees at once.
         memory: Numbers that each agent remembers, by PPO.
+        sequence_length: Rows of an agent through which a memory is learned at a time.
         noise: How the noise of an agent that explores goes from step to step: anew ("white") or
             slowly ("pink"); "auto" decides by the learner.
         alpha: Entropy temperature; "auto" learns it, for `target_entropy` nats of each action.
@@ -92,6 +93,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     shifts: Annotated[int, Meta(ge=0, le=64)] = 0
     frames: Annotated[int, Meta(ge=1, le=16)] = 1
     memory: Annotated[int, Meta(ge=0, le=1_024, multiple_of=2)] = 0
+    sequence_length: Annotated[int, Meta(ge=1, le=1_024)] = 64
     noise: Noise = "auto"
     alpha: Annotated[float, Meta(ge=0.0, le=100.0)] | Literal["auto"] = "auto"
     target_entropy: Annotated[float, Meta(ge=-20.0, le=0.6)] = 0.0
