@@ -16,7 +16,7 @@ from arkml.learning.algorithm import Layer
 Network = list[Layer]
 """Layers in order; there is a ReLU between two of them, and none after the last."""
 
-MEMORY_STEPS = 4.0, 200.0
+MEMORY_STEPS = 4.0, 1_000.0
 """Steps for which the fastest and the slowest number of a new memory are kept."""
 
 _GATE_GAIN = 0.1  # at first, rows hardly change how long a number is kept
