@@ -54,7 +54,11 @@ _TARGETS = (".onnx", ".safetensors")
 
 @dataclass(frozen=True, slots=True)
 class BackupSummary:
-    """The contents of an archive; `left_out` are the runs that were removed meanwhile."""
+    """
+    The contents of an archive: the number of files, their size in bytes, and the ids of runs.
+
+    `left_out` are runs that were deleted while the archive was written.
+    """
 
     files: int
     size: int
@@ -118,7 +122,11 @@ def write_backup(data: Path, output: Path, progress: Progress = lambda *_: None)
 
 
 def is_left_out(name: str) -> bool:
-    """Return whether no archive has a file of this name beside the runs: a hive makes it anew."""
+    """
+    Return whether archives leave out the file of this name in the data directory.
+
+    These are files that a hive can make anew, such as its log; files of runs are not asked about.
+    """
     return _LEFT_OUT.fullmatch(name) is not None
 
 

@@ -26,7 +26,7 @@ _KEEP_EVERY = 10.0
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean, which is finite if all values are: their sum need not be."""
+    """Return the mean of finite values, which is finite even if their sum overflows."""
     try:
         return math.fsum(values) / len(values)
     except OverflowError:
@@ -35,7 +35,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def standard_deviation(values: Sequence[float]) -> float:
-    """Return the standard deviation, which is finite if all values are."""
+    """Return the standard deviation of finite values, which is always finite."""
     scale = max(map(abs, values))
     if not scale:
         return 0.0
@@ -48,9 +48,9 @@ class BestPolicy:
     """
     The rating of policy versions: by evaluations or, before the first one, by training.
 
-    The best version is kept as a file; training alone has that written every `_KEEP_EVERY` seconds,
-    and a version that is better waits for that, or for `keep_waiting`. The methods may block, and
-    are called from one thread at a time.
+    The best version is kept as a file. While training alone rates versions, the file is written
+    every `_KEEP_EVERY` seconds at most: a better version waits for that time, or until
+    `keep_waiting` is called. The methods may block, and are called from one thread at a time.
     """
 
     def __init__(self, document: Document, policies: PolicyVersions) -> None:
@@ -63,9 +63,9 @@ class BestPolicy:
 
     def keep_evaluated(self, version: int) -> None:
         """
-        Keep a version until its evaluation is rated: that may outlast the files of versions.
+        Keep the file of a version until its evaluation is rated.
 
-        Raises OSError.
+        An evaluation can take longer than the files of old versions are kept. Raises OSError.
         """
         newest = self._policies.newest
         if newest is not None and version not in self._evaluated and self._policies.hold(version):
@@ -75,10 +75,11 @@ class BestPolicy:
 
     def rate_evaluation(self, version: int, returns: Sequence[float]) -> Best | None:
         """
-        Rate a version by the returns of its evaluation; None if it is not the best.
+        Rate a version by the returns of its evaluation; return None if it is not the best.
 
-        Of two with the same score, as where each of few episodes is won, the later one is: it has
-        learned for longer. Raises HiveRefused without episodes, and OSError.
+        Of two versions with the same score the later one is the best, because it has learned for
+        longer: with few episodes it happens that both win all of them. Raises HiveRefused without
+        episodes, and OSError.
         """
         if not returns:
             raise HiveRefused("an evaluation has at least one episode", 422)
@@ -95,11 +96,19 @@ class BestPolicy:
         return self._keep(Best(EVALUATION, score, version, n_opts or found.n_opts), found.data)
 
     def keep_candidate(self, version: int) -> None:
-        """Keep a version until training rates it: episodes last longer than files of versions."""
+        """
+        Keep the file of a version until training rates it.
+
+        The episodes that rate it can take longer than the files of old versions are kept.
+        """
         self._candidate = self._read(version)
 
     def rate_training(self, version: int, score: float) -> Best | None:
-        """Rate the candidate by episodes of training that began under it; None unless kept now."""
+        """
+        Rate the candidate by `score`, the mean return of training episodes that began under it.
+
+        Returns the new best policy if its file was written now, else None.
+        """
         candidate, self._candidate = self._candidate, None
         best = self._document.best
         if candidate is None or candidate.version != version or not math.isfinite(score):
@@ -111,7 +120,11 @@ class BestPolicy:
         return None if time.monotonic() - self._kept_at < _KEEP_EVERY else self.keep_waiting()
 
     def keep_waiting(self) -> Best | None:
-        """Keep the waiting version; None if there is none, or it cannot be written."""
+        """
+        Write the file of the better version that waits, and return its rating.
+
+        Returns None if no version waits, or the file cannot be written.
+        """
         if self._waiting is None:
             return None
         score, version = self._waiting

@@ -53,7 +53,7 @@ _MOST_JSON = 8 << 20
 
 
 class Appended(NamedTuple):
-    """A body that is in the log of a run, and the position after it."""
+    """A body of rows that is in the log of a run, with the position in the log after it."""
 
     run: Run
     session: RunSession
@@ -62,7 +62,11 @@ class Appended(NamedTuple):
 
 
 class BodyRoute:
-    """A route that takes bytes, as plain ASGI. `answer` may leave a part of the body unread."""
+    """
+    A route that receives bytes, as a plain ASGI application without the cost of a framework.
+
+    `answer` reads the body and returns the response; it may leave a part of the body unread.
+    """
 
     def __init__(self, answer: Callable[[Scope, Receive], Awaitable[Response]]) -> None:
         self._answer = answer
@@ -76,7 +80,7 @@ class BodyRoute:
 
 
 def declared_size(scope: Scope) -> int | None:
-    """Return the size of the body that a request gives, None for none."""
+    """Return the size of a request's body in bytes, by its header; None if it gives none."""
     size = dict(scope["headers"]).get(b"content-length", b"")
     return int(size) if size.isdigit() else None
 
@@ -91,7 +95,7 @@ def _refuse(scope: Scope, error: Exception) -> Response:
 
 
 class Uploads(BodyRoute):
-    """`POST /v1/sessions/{sid}/rows`."""
+    """The route `POST /v1/sessions/{sid}/rows`, by which a host sends the rows of its session."""
 
     def __init__(self, hive: Hive) -> None:
         super().__init__(self._take)
@@ -145,10 +149,18 @@ class Uploads(BodyRoute):
 
 async def read_rows(declared: int | None, receive: Receive) -> tuple[Header, bytes]:
     """
-    Return the header of rows, and the whole body with it.
+    Read a body of rows from a request, and return its header and all of its bytes.
 
-    `declared` is the size that the request gives, None for none. The header is checked before the
-    rest is read. Raises HiveRefused and ProtocolError.
+    The header is checked before the rest is read.
+
+    Args:
+        declared: The size in bytes that the request gives, None if it gives none.
+        receive: The ASGI callable that yields the body.
+
+    Raises:
+        HiveRefused: The body is too large, too slow or incomplete.
+        ProtocolError: The header is malformed, or the body has another size.
+
     """
     if declared is not None and declared > MAX_BODY:
         raise HiveRefused(f"a body of {declared} bytes, {MAX_BODY} at most", 413)
@@ -280,5 +292,5 @@ async def read_object(request: Request) -> dict[str, Any]:
 
 
 def reply(struct: WireStruct, status: int = 200) -> Response:
-    """Return a struct as a JSON response."""
+    """Return a message as a JSON response with an HTTP status."""
     return Response(struct.as_bytes(), status, media_type=JSON)

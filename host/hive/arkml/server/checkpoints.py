@@ -15,7 +15,7 @@ _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,63})(?:@(\d{1,12}))?", re.ASCII
 
 
 def list_checkpoints(run: Path) -> list[CheckpointInfo]:
-    """Return the checkpoints of the run in a directory, oldest first."""
+    """Return the checkpoints of the run whose directory is `run`, oldest first."""
     numbers = _numbers(run)
     try:
         best = int(read_plain(run / "checkpoints" / "best", follow=False))

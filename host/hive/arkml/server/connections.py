@@ -15,7 +15,7 @@ _KEEP_ALIVE = 75
 
 
 class HiveConfig(LimitedConfig):
-    """The configuration of uvicorn for a hive, with room for a number of connections."""
+    """The configuration of uvicorn for a hive that accepts `room` connections at one time."""
 
     def __init__(self, app: ASGIApp, options: ServeOptions, room: int) -> None:
         self._options = options

@@ -62,9 +62,10 @@ class Creators:
     """
     The outcomes of requests that create runs, by their Idempotency-Key.
 
-    A request that is repeated gets the run of the first one, of two at once the second one waits
-    for it. A refusal is not kept: the next request with that key is a new one. Belongs to one event
-    loop. `seconds` and `most` bound how long keys are known, and how many.
+    A repeated request gets the run that the first one created; if the first one is still in
+    progress, the repetition waits for it. A refusal is not kept: the next request with that key
+    counts as a new one. `seconds` and `most` bound how long keys are known, and how many. Belongs
+    to one event loop.
     """
 
     def __init__(self, *, seconds: float = _SECONDS, most: int = _MOST) -> None:

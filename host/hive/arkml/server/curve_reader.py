@@ -58,9 +58,9 @@ def read_names(text: str) -> list[str]:
 
 class CurveReader:
     """
-    A reader of the metrics of runs, with a thread and connections of its own.
+    A reader of the metrics of runs, with a thread and connections to SQLite of its own.
 
-    So a chart of many values delays neither the event loop nor the metrics that are being added.
+    A chart of many values therefore delays neither the event loop nor the thread that adds metrics.
     """
 
     def __init__(self) -> None:

@@ -99,7 +99,7 @@ class Document:
 
     @property
     def time_over(self) -> str:
-        """The reason to end a run that has used up its time, empty for other runs."""
+        """The reason to end the run, if it has used up its time; empty otherwise."""
         seconds = self.request.seconds
         if not seconds or self.lasted < seconds:
             return ""
@@ -134,13 +134,13 @@ class Document:
         self, features: object, actions: object, status: int, *, images: int = 0
     ) -> None:
         """
-        Raise HiveRefused if the run has other widths of rows.
+        Raise HiveRefused if the run has rows of another width.
 
         Args:
-            features: The features of a row.
-            actions: The actions of a row.
-            status: The HTTP status of a refusal for these two.
-            images: The features of a row that come as bytes: none, or the images of the run.
+            features: Number of features of a row.
+            actions: Number of actions of a row.
+            status: The HTTP status of a refusal for a wrong number of features or actions.
+            images: Number of features of a row that come as bytes: 0, or all values of images.
 
         """
         settings = self.request.settings
@@ -157,13 +157,17 @@ class Document:
             )
 
     def check_branches(self, branches: Sequence[int]) -> None:
-        """Raise HiveRefused if the run has other branches of actions."""
+        """
+        Raise HiveRefused if the run has other branches: the numbers of choices of discrete actions.
+        """
         own = self.request.settings.branches
         if tuple(branches) != own:
             raise HiveRefused(f"run {self.id} has {_listed(own)}, not {_listed(branches)}", 409)
 
     def check_parts(self, parts: Sequence[Part]) -> None:
-        """Raise HiveRefused, which names the part, if the run has other parts of rows."""
+        """
+        Raise HiveRefused, with the name of a part, if observations of the run have other parts.
+        """
         own = self.request.settings.parts
         for known, wanted in zip_longest(own, parts):
             if known != wanted:
@@ -314,17 +318,21 @@ def _brief(run_id: str, values: Mapping[str, Any]) -> RunInfo:
 
 
 def pack_document(document: Document) -> bytes:
-    """Return the content of the file."""
+    """Return the content of the file `run.json` for a document."""
     return json.dumps(document.as_json(), indent=1).encode()
 
 
 def write_document(directory: Path, content: bytes) -> None:
-    """Replace the file of the run in a directory. Raises OSError."""
+    """Replace the file `run.json` in the directory of a run. Raises OSError."""
     write_atomic(directory / DOCUMENT_NAME, content, durable=True)
 
 
 def write_new(runs: Path, document: Document, start: RunStart) -> None:
-    """Make the directory of a new run below `runs`, or none. Raises OSError."""
+    """
+    Make the directory of a new run below `runs`, with its files, as a whole or not at all.
+
+    Raises OSError.
+    """
     directory = runs / document.id
     directory.mkdir()
     try:

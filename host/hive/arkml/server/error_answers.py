@@ -27,7 +27,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def refusal(error: Exception) -> JSONResponse:
-    """Return the answer for an error."""
+    """Return the HTTP response for an error: its status and one sentence."""
     match error:
         case HiveRefused():
             return sentence(str(error), error.status)
@@ -50,6 +50,6 @@ def refusal(error: Exception) -> JSONResponse:
 
 
 def sentence(text: str, status: int) -> JSONResponse:
-    """Return the answer that refuses a request with a sentence."""
+    """Return the HTTP response that refuses a request with a sentence and a status."""
     headers = {"retry-after": _RETRY_AFTER} if status in _PASSING else None
     return JSONResponse(Refusal(text[:_LONGEST]).as_json(), status, headers)

@@ -19,7 +19,7 @@ _HEADERS = [
 
 
 class EventStream(Response):
-    """An answer whose body are the chunks of a generator, which is closed at its end."""
+    """A response that streams the chunks of a generator, and closes the generator at its end."""
 
     def __init__(self, begin: Callable[[], AsyncGenerator[bytes, None]]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Folders of a hive's data that are open: nothing outside of them is read, whatever is in them."""
+"""Open folders of a hive's data, through which nothing outside of them can be read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Folder:
 
     @classmethod
     def open(cls, path: Path) -> Folder:
-        """Open the folder that someone has named, which may be a link. Raises OSError."""
+        """Open the folder at a path that a user has given, which may be a link. Raises OSError."""
         return cls(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def __enter__(self) -> Folder:
@@ -37,26 +37,30 @@ class Folder:
         os.close(self._descriptor)
 
     def names(self) -> list[str]:
-        """Return the names of all that is in the folder. Raises OSError."""
+        """Return the names of all entries of the folder. Raises OSError."""
         with os.scandir(self._descriptor) as entries:
             return [entry.name for entry in entries]
 
     def mode(self, name: str) -> int:
-        """Return the mode of what has a name, 0 if nothing has. Raises HiveError for a link."""
+        """Return the mode of the entry `name`, 0 if there is none. Raises HiveError for a link."""
         found = self.status(name)
         if found is not None and stat.S_ISLNK(found.st_mode):
             raise self._linked(name)
         return 0 if found is None else found.st_mode
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return the status of what has a name, also of a link, None if nothing has."""
+        """Return the status of the entry `name`, which may be a link; None if there is none."""
         try:
             return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def folder(self, name: str) -> Folder | None:
-        """Open a folder, None without one. Raises HiveError for a link, and OSError."""
+        """
+        Open the folder `name` in this one; return None if there is none.
+
+        Raises HiveError for a link, and OSError.
+        """
         if not stat.S_ISDIR(self.mode(name)):
             return None
         try:
@@ -67,9 +71,9 @@ class Folder:
 
     def file(self, name: str) -> IO[bytes] | None:
         """
-        Open a file, None without one.
+        Open the file `name` in this folder; return None if there is none.
 
-        Raises HiveError for a link and for all else that is not a plain file, and OSError.
+        Raises HiveError for a link and for anything else that is not a plain file, and OSError.
         """
         try:
             return open_file(Path(name), follow=False, within=self._descriptor)

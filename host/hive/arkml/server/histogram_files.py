@@ -24,7 +24,7 @@ _MOST_KEPT = 100  # replies, of some 20 kB each
 
 
 class RunHistograms:
-    """The histograms of a run in its store, where they are added up by age."""
+    """The histograms of a run in its store; histograms of older rows are added up in the store."""
 
     def __init__(self, run: str, store: MetricsStore) -> None:
         self._run = run
@@ -34,7 +34,7 @@ class RunHistograms:
         self._replies: dict[tuple[str, int], HistogramReply] = {}  # since the last report
 
     async def add(self, rows: int, histograms: list[Histogram]) -> None:
-        """Add histograms that were made when the run had `rows` rows."""
+        """Add histograms of features and actions, made when the run had `rows` rows."""
         async with self._using:
             self._replies.clear()
             try:
@@ -44,9 +44,16 @@ class RunHistograms:
 
     async def reply(self, name: str, since: int) -> HistogramReply:
         """
-        Return the newest figures of all, and one histogram from a row on.
+        Return the newest summaries of all histograms, and one of them over time.
 
-        Raises OSError and sqlite3.Error.
+        Args:
+            name: The name of the histogram to return over time, empty for none.
+            since: The number of rows of the run at which it begins.
+
+        Raises:
+            OSError: The store cannot be read.
+            sqlite3.Error: The store cannot be read.
+
         """
         asked = name, since
         async with self._using:

@@ -67,7 +67,15 @@ class RunHistory:
         return list(self._entries)[-count:] if count else []
 
     def add(self, kind: HistoryKind, text: str, about: NoticeKind | None = None) -> HistoryEntry:
-        """Add an event that happens now, `about` what a notice is, and return it."""
+        """
+        Add an event that happens now, and return it.
+
+        Args:
+            kind: The kind of the event.
+            text: One sentence for people.
+            about: The kind of the notice that was sent about the event, None without a notice.
+
+        """
         last = self._entries[-1].at if self._entries else 0
         entry = HistoryEntry(max(last + 1, time.time_ns()), kind, text[:_LONGEST], about)
         self._entries.append(entry)
@@ -81,7 +89,7 @@ class RunHistory:
         return entry
 
     def note(self, event: RunEvent) -> None:
-        """Add an event of the learner if it is of interest to people."""
+        """Add an event of the learner to the history: its start, or a checkpoint. Ignore others."""
         match event:
             case LearnerStarted(n_opts=n_opts, device=device):
                 kind: HistoryKind = "restart" if self._entries else "started"
@@ -96,7 +104,7 @@ class RunHistory:
         self.add("best", f"{best.score:g} by {best.by}: version {best.version}")
 
     def note_module(self, report: ModuleReport) -> HistoryEntry:
-        """Add that the run is trained with another module of its guest."""
+        """Add the event that the run is trained with a rebuilt module of its guest."""
         before, after = report.before[:_HEX], report.after[:_HEX]
         if report.state is None:
             return self.add(

@@ -220,7 +220,7 @@ class Hive:
 
     @property
     def present_runs(self) -> list[Run]:
-        """All runs that this release can read, over or not."""
+        """All runs whose files this release can read, whether they have ended or not."""
         return list(self._runs.values())
 
     @property
@@ -232,14 +232,15 @@ class Hive:
         """
         Return the runs that a caller may list, by default all, the newest first.
 
-        Runs of a newer release come with the reason; their owners are not known.
+        A run whose files a newer release has written is listed with the reason why this release
+        cannot use it; its owner is not known.
         """
         infos = [run.info() for run in self._runs.values() if caller.lists(run.document.owner)]
         infos += [info for info in self._newer.values() if caller.lists("")]
         return sorted(infos, key=lambda one: one.started_at, reverse=True)
 
     def run(self, run_id: str) -> Run:
-        """Return the run with that id. Raises HiveRefused."""
+        """Return the run with that id. Raises HiveRefused if there is none."""
         run = self._runs.get(run_id)
         if run_id in self._newer:
             raise HiveRefused(self._newer[run_id].reason, 409)
@@ -249,7 +250,7 @@ class Hive:
         return run
 
     def session(self, sid: str) -> tuple[Run, RunSession]:
-        """Return a session and its run. Raises HiveRefused."""
+        """Return the run and the session with the id `sid`. Raises HiveRefused if there is none."""
         known = self._sessions.get(sid)
         if known is not None and not known[1].is_forgotten:
             note_session(known[0].document.id, known[1].index)
@@ -263,7 +264,9 @@ class Hive:
         raise HiveRefused(f"there is no session {sid!r}", 404)
 
     def require_session(self, run_id: str, join_key: str) -> None:
-        """Raise HiveRefused if a session with that key would be one too many for a run."""
+        """
+        Raise HiveRefused if a new session with `join_key` would exceed the limits of sessions.
+        """
         run, limits = self.run(run_id), self.options.limits
         lease = self.options.timeouts.lease
         known = run.document.sessions.find(join_key)
@@ -431,7 +434,7 @@ class Hive:
             await asyncio.to_thread(shutil.rmtree, deleted)
 
     def begin_close(self, seconds: float) -> None:
-        """Begin to close every run, with `seconds` for its checkpoint, and every learner."""
+        """Begin to close all runs and learners; each run has `seconds` for its last checkpoint."""
         if self._closing is None:
             if self._measuring is not None:
                 self._measuring.cancel()
@@ -462,7 +465,7 @@ class Hive:
             self.runs_closed.set()
 
     async def close(self) -> None:
-        """Close every run and every learner, and wait for that."""
+        """Close every run and every learner, and wait until all are closed."""
         self.begin_close(self.options.timeouts.stop)
         assert self._closing is not None
         parts = await self._closing

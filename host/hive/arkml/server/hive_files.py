@@ -31,9 +31,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_kept(path: Path, kind: type[_Kept]) -> _Kept | None:
     """
-    Return the object in a file of a run that is not needed to go on, None without the file.
+    Return the object in a file that a run can do without, None if there is no such file.
 
-    A file that is damaged, too long or not plain counts as none, and is logged.
+    A file that is damaged, too long or not plain counts as missing, and is logged.
     """
     try:
         return kind.from_bytes(read_plain(path, follow=False, most=_MOST_BYTES))
@@ -46,9 +46,9 @@ def read_kept(path: Path, kind: type[_Kept]) -> _Kept | None:
 
 async def lock_within(path: Path, seconds: float) -> int:
     """
-    Lock a file as `lock_file` does, and wait for `seconds` until others leave it.
+    Lock a file as `lock_file` does, waiting at most `seconds` while another process holds it.
 
-    Raises HiveError if another hive still holds the lock.
+    Returns the descriptor of the lock. Raises HiveError if another hive still holds it.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -61,7 +61,7 @@ class HiveService:
         self._hive: Hive | None = None
 
     async def run(self, announce: Announce | None = None) -> None:
-        """Serve until `end` is called. Raises HiveError and UsageError if that cannot begin."""
+        """Serve until `end` is called. Raises HiveError and UsageError if the hive cannot serve."""
         options = self._options
         listening = _listen(options.host, options.port)
         with contextlib.closing(listening):
@@ -85,7 +85,7 @@ class HiveService:
                     await asyncio.to_thread(traces.flush)
 
     def end(self, *, hurry: bool = False) -> None:
-        """Save checkpoints and end the service; with `hurry` within a second or so."""
+        """Save checkpoints and end the service; with `hurry`, learners get about a second."""
         self._is_ending = True
         if self._hive is not None:
             self._hive.begin_close(_HURRIED_STOP if hurry else self._options.timeouts.stop)

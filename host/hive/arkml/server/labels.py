@@ -1,4 +1,4 @@
-"""What people note about a run, in a file of its own in the run's directory."""
+"""The title, note and tags that people give a run, in a file of the run's directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ _CHANGED_MEANWHILE = 409
 
 
 class Labels(WireStruct, frozen=True):
-    """Title, note, tags, star and archive of a run; `note_revision` counts changes of the note."""
+    """
+    The labels of a run: title, note, tags, a star, and whether it is archived.
+
+    `note_revision` counts the changes of the note.
+    """
 
     title: str = ""
     note: str = ""
@@ -32,7 +36,7 @@ class Labels(WireStruct, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return labels as a change could have made them. Raises ProtocolError for others."""
+        """Return the labels in a file. Raises ProtocolError for values that no change accepts."""
         labels = super().from_bytes(data)
         values = labels.as_json()
         del values["note_revision"]
@@ -40,7 +44,7 @@ class Labels(WireStruct, frozen=True):
         return labels
 
     def shown(self) -> dict[str, Any]:
-        """Return the labels that lists of runs show, without those that are not given."""
+        """Return the labels that lists of runs show, as fields of `RunInfo`, without empty ones."""
         values = {
             "title": self.title,
             "tags": self.tags,
@@ -60,9 +64,10 @@ class RunLabels:
 
     async def change(self, change: LabelsChange) -> Labels:
         """
-        Change the labels that are given, and return all of them.
+        Apply a change to the labels, and return all of them.
 
-        Raises HiveRefused for a note that was changed meanwhile, and OSError: then nothing changes.
+        Raises HiveRefused for a note that someone else has changed meanwhile, and OSError. An error
+        leaves all labels as they were.
         """
         async with self._changing:
             before = self.now

@@ -47,7 +47,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class LearnerStarted:
-    """The first message of a learner's process, with the place where it resumes."""
+    """The first message of a learner's process; `cursor` is where it continues to read the log."""
 
     cursor: Place
     n_opts: int
@@ -57,7 +57,11 @@ class LearnerStarted:
 
 @dataclass(frozen=True, slots=True)
 class LearnerProgress:
-    """A regular report; the learner's loop last came round `turn_seconds` ago."""
+    """
+    A regular report of a learner.
+
+    `turn_seconds` is the time since the learner's main loop began its latest iteration.
+    """
 
     progress: Progress
     turn_seconds: float
@@ -65,7 +69,7 @@ class LearnerProgress:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """A policy that the learner has written, by the path within the run's directory."""
+    """A policy that the learner has written; `file` is its path within the run's directory."""
 
     file: str
     sha256: str
@@ -81,7 +85,7 @@ class MetricPoints:
 
 @dataclass(frozen=True, slots=True)
 class CandidateNamed:
-    """A policy version that is to be kept until it is rated by training."""
+    """A policy version that the server keeps until training episodes have rated it."""
 
     version: int
 

@@ -1,4 +1,4 @@
-"""The lines of learners and workers: in the log of the hive, and in a file of their run."""
+"""Log lines of learners and workers, written to the hive's log and to a file of their run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def relay_line(line: str, *, run: str, worker: str = "") -> None:
 
 
 def append_line(run: Path, line: bytes) -> None:
-    """Append a line to the log of the run in a directory; does nothing if it cannot be written."""
+    """Append a line to the log file of the run in a directory; ignore an error of the file."""
     path = run / LOG_NAME
     with contextlib.suppress(OSError):
         with open_file(path, follow=False, mode="ab") as file:
@@ -62,7 +62,7 @@ def append_line(run: Path, line: bytes) -> None:
 
 def last_lines(run: Path, most: int) -> tuple[list[str], bool]:
     """
-    Return the last lines of a run's learner log, and whether they are the whole log.
+    Return at most `most` last lines of a run's learner log, and whether they are the whole log.
 
     Control characters and marks that reorder text are made visible. Raises OSError.
     """

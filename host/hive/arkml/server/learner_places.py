@@ -1,4 +1,4 @@
-"""The places of learners on the machine of a hive, given to runs in the order of asking."""
+"""The slots in which learners run on a hive's machine, given to runs in the order of asking."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ LEARNER_BYTES = 256 << 20
 
 class LearnerPlace:
     """
-    The place of one run's learner: held, waited for, or neither.
+    The slot in which a run's learner may run; the run holds it, waits for it, or neither.
 
-    `pid` is the process that uses the place, None for none, and `memory` the bytes that it took
-    when measured last. `excess` is the reason why it has to end, empty as long as it may run.
+    Attributes:
+        pid: The process that uses the slot, None for none.
+        memory: The bytes that the process used when it was measured last.
+        excess: The reason why the process has to end, empty as long as it may run.
+        changed: Called when the run's position in the queue may have changed.
+
     """
 
     def __init__(self, places: LearnerPlaces, changed: Callable[[], None]) -> None:
@@ -31,7 +35,9 @@ class LearnerPlace:
         self._given: asyncio.Future[None] | None = None
 
     async def take(self) -> None:
-        """Wait in the queue until the place is held; leave it if the wait is canceled."""
+        """
+        Wait in the queue until the run holds the slot; leave the queue if the wait is canceled.
+        """
         self._given = asyncio.get_running_loop().create_future()
         self._places.add(self)
         try:
@@ -41,22 +47,22 @@ class LearnerPlace:
             raise
 
     def give(self) -> None:
-        """Note that the place is held from now on."""
+        """Note that the run holds the slot from now on, and wake the call of `take`."""
         self.number = 0
         if self._given is not None and not self._given.done():
             self._given.set_result(None)
 
     def give_up(self) -> None:
-        """Release the place, or leave the queue for it."""
+        """Release the slot, or leave the queue for it."""
         self.pid, self.memory, self.excess, self.number = None, 0, "", 0
         self._places.remove(self)
 
 
 class LearnerPlaces:
     """
-    All places of a hive: limited by the number of learners, and by the memory that they take.
+    All slots of a hive, limited by the number of learners and by the memory that they use.
 
-    A learner may always run if no other one does, so that each run has its turn.
+    A learner may always run while no other one does, so that every run gets to learn.
     """
 
     def __init__(self, limits: ServerLimits) -> None:
@@ -67,17 +73,19 @@ class LearnerPlaces:
 
     @property
     def are_wanted(self) -> bool:
-        """True while runs wait for a place."""
+        """True while runs wait for a slot."""
         return bool(self._waiting)
 
     def add(self, place: LearnerPlace) -> None:
-        """Give a place, now or once it is its turn."""
+        """
+        Add a request for a slot, which is granted at once or when earlier runs release theirs.
+        """
         self._waiting.append(place)
         self._give()
         place.changed()
 
     def remove(self, place: LearnerPlace) -> None:
-        """Take a place back, and give it to the next run."""
+        """Take a slot or a request back, and grant slots to the next runs in the queue."""
         if place in self._held:
             self._held.remove(place)
         if place in self._waiting:
@@ -85,7 +93,9 @@ class LearnerPlaces:
         self._give()
 
     def measure(self) -> None:
-        """Measure the memory of all learners, and set `excess` of the largest if it is too much."""
+        """
+        Measure the memory of all learners; if it exceeds the limit, set `excess` of the largest.
+        """
         for place in self._held:
             place.memory = memory_of(place.pid) if place.pid is not None else 0
         total = sum(place.memory for place in self._held)

@@ -14,14 +14,14 @@ _log = SafeLogger(__name__)
 
 class LearnerPool:
     """
-    A source of learners.
+    A source of learner processes.
 
     Args:
         command: The arguments of Python that start a learner.
         output: The file to which all learners print.
         lock: The descriptor of the lock of the data directory, which each learner shares.
-        places: The places of learners. A run holds one before it takes a learner; the spare learner
-            holds none.
+        places: The slots in which learners run. A run holds one before it takes a learner; the
+            spare learner holds none.
         spare: Whether to keep one learner ready that has imported everything.
 
     """
@@ -57,7 +57,7 @@ class LearnerPool:
         return learner
 
     async def refill(self, seconds: float = 0.0) -> None:
-        """Start a spare learner after some seconds, unless there is one then or none is wanted."""
+        """Start a spare learner after some seconds, unless there is one or the pool keeps none."""
         await asyncio.sleep(seconds)
         async with self._starting:
             if not self._keeps_spare or self._spare is not None:

@@ -81,12 +81,12 @@ class _Link(asyncio.Protocol):
 
 class LearnerProcess:
     """
-    A process with a pipe as its standard input and a socket as its file 3.
+    A learner's process, with a pipe as its standard input and a socket as its descriptor 3.
 
     The process ends when the pipe is closed (`parent_watch`); messages go over the socket. It holds
-    a copy of the lock of the data directory, so that no other hive opens that while it writes
-    there. `last_line` is the last line that it has printed, `exit` resolves to its exit status.
-    Each line is logged, too, as one of the run `run_id`, once that is known.
+    a copy of the lock of the data directory, so that no other hive opens the directory while the
+    learner writes to it. `last_line` is the last line that it has printed, `exit` resolves to its
+    exit status. Its lines are logged as lines of the run `run_id`, once that is set.
     """
 
     def __init__(self, pid: int, pipe: int) -> None:
@@ -145,7 +145,11 @@ class LearnerProcess:
         return learner
 
     def log_to(self, run: Path) -> None:
-        """Append the output, from the beginning on, to the log of the run in a directory too."""
+        """
+        Also append the process's output, from its beginning on, to the log file of a run.
+
+        `run` is the directory of the run.
+        """
         with self._logging:
             self._run = run
             for line in self._unlogged:
@@ -153,7 +157,7 @@ class LearnerProcess:
             self._unlogged.clear()
 
     def send(self, kind: str, **fields: Any) -> bool:
-        """Send a message. Returns False if the process takes none now."""
+        """Send a message of a kind with fields. Returns False if the socket is full or closed."""
         transport = self._link.transport
         if transport.is_closing() or transport.get_write_buffer_size() > _MAX_UNSENT:
             return False
@@ -161,7 +165,11 @@ class LearnerProcess:
         return True
 
     async def receive(self) -> list[Message] | None:
-        """Return the next messages, None once there are no more. Raises ProtocolError."""
+        """
+        Wait for the next messages; return None once the process sends no more.
+
+        Raises ProtocolError.
+        """
         while True:
             data = await self._link.read()
             if not data:
@@ -174,7 +182,7 @@ class LearnerProcess:
                 return messages
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the process to exit. Returns False if it has not within `seconds`."""
+        """Wait for the process to exit. Returns False if it still runs after `seconds`."""
         done, _ = await asyncio.wait([self.exit], timeout=seconds)
         return bool(done)
 

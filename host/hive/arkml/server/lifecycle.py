@@ -48,7 +48,7 @@ class LoopCondition:
         self._event = asyncio.Event()
 
     async def wait_for(self, predicate: Callable[[], bool], seconds: float) -> bool:
-        """Wait until `predicate` is true, for at most `seconds`. Returns its last value."""
+        """Wait until `predicate` is true, for at most `seconds`. Returns its last result."""
         try:
             async with asyncio.timeout(seconds):
                 while not predicate():
@@ -149,7 +149,7 @@ class Lifecycle:
 
     @property
     def uses(self) -> dict[str, int]:
-        """Place, memory and disk space of the run, as fields of `RunInfo`."""
+        """Queue position, memory and disk space of the run in bytes, as fields of `RunInfo`."""
         disk = self._disk.of_run(self._document.id)
         return {"place": self.place, "memory": self.supervisor.place.memory, "disk": disk}
 
@@ -160,7 +160,7 @@ class Lifecycle:
         return f"{document.id} ({harmless(document.request.name)[:_NAME]})".replace("\n", " ")
 
     def rows_of(self, session: RunSession) -> int:
-        """Return the number of rows of a session in the log."""
+        """Return the number of rows that a session has in the log."""
         return self.log.counted.get(session.index, SessionCounts()).rows
 
     @property
@@ -214,7 +214,8 @@ class Lifecycle:
         """
         End a session.
 
-        A session that is only silent has not left: without it, the run is paused.
+        A session that merely sends no requests has not left: a run that all sessions have left is
+        stopped, a run whose sessions are silent is only paused.
 
         Args:
             session: The session that leaves.
@@ -234,7 +235,7 @@ class Lifecycle:
             await self.save()
 
     async def reopen(self) -> None:
-        """Make a stopped run startable."""
+        """Change the status of a stopped run, so that it can be started again."""
         async with self._changing:
             if self._document.status is Status.STOPPED:
                 self._document.status, self._document.ended_at = Status.RUNNING, 0
@@ -253,9 +254,10 @@ class Lifecycle:
 
     async def require_learner(self, seconds: float) -> None:
         """
-        Wait for the learner's first message, but not for the place of the learner.
+        Wait at most `seconds` for the first message of the run's learner.
 
-        Raises HiveRefused if it cannot begin.
+        A run that still waits for a free slot for its learner is not waited for. Raises HiveRefused
+        if the learner cannot begin.
         """
         waiting = (Status.PENDING, Status.UNHEALTHY)
         await self.changes.wait_for(
@@ -310,7 +312,7 @@ class Lifecycle:
 
     def use(self, session: RunSession) -> None:
         """
-        Note that a session uses the run, whose learner resumes if it is paused.
+        Note a request of a session, and resume the learner if it is paused.
 
         Raises HiveRefused if the session has left, or the run is ending.
         """
@@ -321,7 +323,9 @@ class Lifecycle:
             self.supervisor.pause(paused=False)
 
     def maintain(self) -> None:
-        """Sync the log from now on, and pause or stop the run when it is not used."""
+        """
+        Start the task that syncs the log, and that pauses or stops the run when nobody uses it.
+        """
         if self._maintaining is None or self._maintaining.done():
             self._last_used = self._last_attended = self._counted = time.monotonic()
             self._maintaining = asyncio.create_task(self._maintain())

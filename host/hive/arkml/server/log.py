@@ -123,7 +123,7 @@ class LogWriter:
         Append a checked body, and return the position after it.
 
         Args:
-            body: The rows, framed as the protocol has them.
+            body: The rows as the protocol encodes them, with their header.
             session: The index of the session that sent them.
             header: The header of the body.
             refused: The number of rows that were removed from the body before.
@@ -216,9 +216,10 @@ class LogWriter:
 
     def expired(self, reached: int) -> list[Segment]:
         """
-        Return segments of rows that need not be kept, and take them off the log.
+        Remove segments that need not be kept from the list of the log's segments, and return them.
 
-        `reached` is the number of the segment that the learner reads.
+        Their files still exist; `remove` deletes them. `reached` is the number of the segment that
+        the learner reads.
         """
         expired: list[Segment] = []
         while len(self._segments) > 1:
@@ -286,7 +287,7 @@ def open_log(
 
 class RunLog:
     """
-    A log that is open while its run has a learner, and the number of its rows at all times.
+    The log of a run, open while the run has a learner, and the number of its rows at all times.
 
     Everything that waits for the disk is done by other threads, except `append`.
 
@@ -373,17 +374,35 @@ class RunLog:
         )
 
     def acked(self, session: int) -> int:
-        """Return the number of the last body of a session, 0 without one and while closed."""
+        """
+        Return the number of a session's last body in the log, from 1; 0 without one.
+
+        While the log is closed, it is 0, too.
+        """
         counts = self._writer.counts.get(session) if self._writer else None
         return counts.acked if counts else 0
 
     def append(self, body: bytes, session: int, header: Header, refused: int) -> Place:
-        """Append a checked body to the open log, as `LogWriter.append`."""
+        """
+        Append a checked body to the open log, and return the position after it.
+
+        Args:
+            body: The rows as the protocol encodes them, with their header.
+            session: The index of the session that sent them.
+            header: The header of the body.
+            refused: The number of rows that were removed from the body before.
+
+        Raises:
+            OSError: The record cannot be written. The log is unchanged then.
+
+        """
         assert self._writer is not None
         return self._writer.append(body, session, header, refused)
 
     def mark_read(self, cursor: Place, rows: int) -> None:
-        """Note the position up to which the learner has read, and the rows up to there."""
+        """
+        Note how far the learner has read: a position in the log, and the number of rows before it.
+        """
         self.cursor, self.rows_read = cursor, rows
 
     async def sync(self) -> None:
@@ -411,10 +430,10 @@ class RunLog:
 
 def kept_rows(settings: Settings) -> int:
     """
-    Return the newest rows that the log of a run keeps.
+    Return the number of newest rows that the log of a run keeps.
 
-    A replay buffer is filled from them again. A learner by rollouts takes those since its last
-    checkpoint, so that not as many of large rows have to stay as a replay buffer would hold.
+    After a restart, a learner with a replay buffer fills it from these rows. A learner from
+    rollouts only needs the rows since its last checkpoint, so the log keeps fewer of them.
     """
     if settings.learner not in ON_POLICY:
         return settings.memory_max_size

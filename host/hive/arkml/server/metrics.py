@@ -25,7 +25,12 @@ _MAX_UNRECORDED = 1_000
 
 
 def evaluation_points(report: EvaluationReport, rows: int) -> Points:
-    """Return the metrics of an evaluation, when the run has `rows` rows."""
+    """
+    Return the metrics of an evaluation, such as "eval/mean_reward", as (name, step, value).
+
+    The step is the number of rows that the run had when the evaluated version was chosen; `rows` is
+    the number that it has now.
+    """
     step = rows if report.rows is None else min(report.rows, rows)
     points = [
         ("eval/mean_reward", step, mean(report.returns)),
@@ -39,7 +44,7 @@ def evaluation_points(report: EvaluationReport, rows: int) -> Points:
 
 class UnrecordedPoints:
     """
-    Metrics of the server that the learner is to write to its event files.
+    Metrics of the server that wait for the learner to write them to its event files.
 
     `send` returns False while there is no learner; the newest of the unsent points are kept for the
     next learner.
@@ -50,12 +55,12 @@ class UnrecordedPoints:
         self._waiting: deque[Points] = deque(maxlen=_MAX_UNRECORDED)
 
     def add(self, points: Points) -> None:
-        """Send points, now or later."""
+        """Send metrics to the learner, or keep them until there is one."""
         self._waiting.append(points)
         self.send()
 
     def send(self) -> None:
-        """Send the waiting points, as long as there is a learner that takes them."""
+        """Send the metrics that wait, as long as the learner takes them."""
         while self._waiting and self._send("record", points=self._waiting[0]):
             self._waiting.popleft()
 
@@ -64,9 +69,12 @@ class RunMetrics:
     """
     The metrics of a run in its store.
 
-    `latest` is the newest value of each metric, with its step. `recent` are the last of the `total`
-    reports since the process began. `seen` is what the rules of the run had seen of all reports
-    when `load` read it.
+    Attributes:
+        latest: The newest value of each metric by its name, with its step.
+        recent: The newest reports since the process began.
+        total: The number of all reports since then.
+        seen: The state of the run's rules, after all earlier reports, as `load` has read it.
+
     """
 
     def __init__(self, run: str, store: MetricsStore) -> None:
@@ -81,11 +89,15 @@ class RunMetrics:
 
     async def add(self, points: Points, seen: bytes = b"") -> None:
         """
-        Add points: name, step, value. Those that no store takes are left out.
+        Add a report of metrics, each a name, a step and a value.
 
-        `seen` is what the rules of the run have seen of all reports with this one.
+        Metrics that no store accepts are left out (see `is_storable`). Old reports are thinned, so
+        this may take some hundredths of a second.
 
-        Reports that have become old are thinned, so this may take some hundredths of a second.
+        Args:
+            points: The metrics.
+            seen: The state of the run's rules after this report, to be stored with it.
+
         """
         kept = [(name, step, float(value)) for name, step, value in filter(is_storable, points)]
         for name, step, value in kept:
@@ -106,7 +118,7 @@ class RunMetrics:
                 _log.warning("metrics of run %s cannot be written: %s", self._run, error)
 
     async def load(self) -> None:
-        """Load the newest values from the store, which is closed then."""
+        """Load the newest values from the store, and close the store."""
         async with self._adding:
             await self._load(self.latest)
             await self.close()

@@ -92,7 +92,11 @@ _BINS = msgspec.json.Decoder(list[Histogram])
 
 
 def is_storable(point: Point) -> bool:
-    """Return whether a store takes a point: a name of Unicode, 64 bits, and a finite value."""
+    """
+    Return whether a store accepts a metric: a name, a step and a value.
+
+    The name must be valid Unicode, the step must fit MAX_COUNT, and the value must be finite.
+    """
     name, step, value = point
     try:
         name.encode()
@@ -105,15 +109,14 @@ class MetricsStore:
     """
     The database `metrics.sqlite` in the directory of a run.
 
-    A report that was added outlives every process; a power failure may lose those since the last
-    checkpoint of SQLite. Reports are kept as they are for an hour, then by the minute, and after a
-    day by forty minutes: of each metric the lowest, the highest and the last value. Histograms are
-    added up, by ten minutes and by two hours. A damaged database is replaced by one with what can
-    be read of it, and is kept beside.
+    A report that was added outlives every process; a power failure may lose the reports since
+    SQLite's last checkpoint. Reports are kept as they are for an hour. After that, the lowest, the
+    highest and the last value of each metric are kept for each minute, and after a day for each
+    forty minutes. Histograms are added up, over ten minutes and later over two hours. A damaged
+    database is kept beside its replacement, which gets all that can still be read.
 
-    The first use opens it, and `close` closes it until the next one. One thread at a time uses a
-    store: for `do` and `rest` that is the one of `thread`. All methods raise sqlite3.Error and
-    OSError.
+    The first use opens the database, and `close` closes it until the next use. One thread at a time
+    uses a store; `do` and `rest` use it in `thread`. All methods raise sqlite3.Error and OSError.
     """
 
     def __init__(self, directory: Path, thread: Executor | None = None) -> None:
@@ -128,7 +131,7 @@ class MetricsStore:
         return await self._in_thread(work, *values)
 
     async def rest(self) -> None:
-        """Close the database, behind all that was to be done before."""
+        """Close the database, after all calls of `do` that were made before."""
         if not self._is_used:
             return
         self._is_used = False
@@ -143,38 +146,44 @@ class MetricsStore:
 
     def add(self, reports: Iterable[Report], seen: bytes = b"") -> None:
         """
-        Add reports of metrics; one that is there already is replaced.
+        Add reports of metrics; a report replaces an earlier one of the same time.
 
-        `seen` is what rules have seen of all reports with these, and replaces what is there.
+        `seen` is the state of the run's rules after these reports, and replaces the stored one.
         """
         self._write(partial(_insert, reports, seen))
 
     def seen(self) -> bytes:
-        """Return what rules have seen of all reports, empty before any."""
+        """Return the stored state of the run's rules as bytes, empty before any report."""
         return next((seen for (seen,) in self._read(_SEEN)), b"")
 
     def add_histograms(self, reports: Iterable[tuple[int, HistogramPoints]]) -> None:
-        """Add reports of histograms; one that is there already is replaced."""
+        """Add reports of histograms; a report replaces an earlier one of the same time."""
         self._write(partial(_insert_histograms, reports))
 
     def thin(self, now: int) -> None:
-        """Thin the reports of metrics and histograms that are due at a time, in nanoseconds."""
+        """
+        Thin the reports of metrics and histograms that have become old.
+
+        `now` is the present time, in nanoseconds since the Unix epoch.
+        """
         self._write(partial(_thin_due, now))
 
     def latest(self) -> dict[str, tuple[float, int, int]]:
-        """Return the newest value of each metric, with its step and its time in nanoseconds."""
+        """Return the newest value of each metric by its name: value, step, time in nanoseconds."""
         return {name: (value, *rest) for name, value, *rest in self._read(_LATEST)}
 
     def series(self, name: str, since: int) -> list[tuple[int, float, int]]:
-        """Return the values of a metric from a step on: step, value, time in nanoseconds."""
+        """
+        Return the values of a metric from the step `since` on: step, value, time in nanoseconds.
+        """
         return self._read(_SERIES, (since, name))
 
     def histograms(self) -> Iterator[tuple[int, HistogramPoints]]:
-        """Yield the reports of histograms, the oldest first; a damaged one is passed over."""
+        """Yield the reports of histograms, the oldest first, without damaged ones."""
         return _parsed(self._read(_HISTOGRAMS))
 
     def last_histograms(self) -> int:
-        """Return the time of the last report of histograms, 0 without any."""
+        """Return the time of the last report of histograms in nanoseconds, 0 without any."""
         return max(
             (at for (at,) in self._read("SELECT max(wall_ns) FROM histograms") if at), default=0
         )
@@ -231,10 +240,10 @@ class MetricsStore:
 
 def read_store(directory: Path) -> closing[sqlite3.Connection]:
     """
-    Return a connection that reads the database of a run, also while another one writes to it.
+    Return a read-only connection to the database of a run, which others may write meanwhile.
 
-    In a directory that cannot be written to, it reads what was there at the last checkpoint.
-    Raises FileNotFoundError for a run without metrics, sqlite3.Error and OSError.
+    In a directory that cannot be written to, it reads the state of SQLite's last checkpoint. Raises
+    FileNotFoundError for a run without metrics, sqlite3.Error and OSError.
     """
     path = directory / STORE_NAME
     if not os.path.lexists(path):
@@ -257,7 +266,11 @@ def read_store(directory: Path) -> closing[sqlite3.Connection]:
 
 
 def read_curves(directory: Path) -> dict[str, list[tuple[float, float]]]:
-    """Return all curves of a run: (rows, value) pairs. Raises sqlite3.Error and OSError."""
+    """
+    Return all metrics of a run by name, each as (rows of the run, value) pairs.
+
+    Raises sqlite3.Error and OSError.
+    """
     try:
         opened = read_store(directory)
     except FileNotFoundError:

@@ -19,7 +19,7 @@ MODULE_PATH = "/modules/{sha256}"
 
 
 class ModuleUploads(BodyRoute):
-    """`PUT /v1/modules/{sha256}`."""
+    """The route `PUT /v1/modules/{sha256}`, by which clients upload a guest's module."""
 
     def __init__(self, hive: Hive) -> None:
         super().__init__(self._take)

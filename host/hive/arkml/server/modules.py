@@ -59,7 +59,11 @@ class ModuleStore:
         return path
 
     def use(self, sha256: str) -> None:
-        """Note that a module is used. Raises HiveRefused and OSError."""
+        """
+        Note that a module is used now, so that others are replaced before it.
+
+        Raises HiveRefused if the store does not have it, and OSError.
+        """
         os.utime(self.path(sha256))
 
     async def receive(self, sha256: str, declared: int | None, receive: Receive) -> ModuleReply:

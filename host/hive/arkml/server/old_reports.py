@@ -1,4 +1,4 @@
-"""The reports of a run in files of lines of JSON, as version 2 of its data has them."""
+"""The metrics and histograms of a run in files of JSON lines, as older releases wrote them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HISTOGRAMS = msgspec.json.Decoder(tuple[int, HistogramPoints])
 
 
 def move_reports(directory: Path) -> None:
-    """Move the reports in the files of a run to its store. Raises HiveError."""
+    """Move the metrics and histograms in the JSON files of a run to its store. Raises HiveError."""
     with closing(MetricsStore(directory)) as store:
         try:
             _move_all(directory, "metrics", _parse_metrics, store.add)

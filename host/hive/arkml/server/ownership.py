@@ -1,4 +1,4 @@
-"""Files that root makes in the directory of a service, which runs as another user."""
+"""Owners of files that root makes in a data directory whose service runs as another user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from pathlib import Path
 
 
 def owner_to_be(directory: Path) -> tuple[int, int] | None:
-    """Return user and group that root gives its files in a directory, None for other users."""
+    """
+    Return the user and group ids of a directory's owner, to whom root gives files in it.
+
+    Returns None for a process that does not run as root: its files belong to its own user.
+    """
     if os.geteuid() != 0:
         return None
     found = directory.stat()
@@ -18,16 +22,20 @@ def owner_to_be(directory: Path) -> tuple[int, int] | None:
 
 def make_private(directory: Path) -> None:
     """
-    Make a directory that only its user can read, with its parents, unless it exists.
+    Make a directory that only its user can read, and its parents, unless they exist.
 
-    Root makes each directory for the owner of its parent. Raises OSError.
+    If root makes a directory, it belongs to the owner of its parent. Raises OSError.
     """
     make_parents(directory)
     _make(directory, 0o700)
 
 
 def make_parents(path: Path) -> None:
-    """Make the directories above a path, each for the owner of its parent. Raises OSError."""
+    """
+    Make the missing parents of a path; if root does, each belongs to the owner of its parent.
+
+    Raises OSError.
+    """
     for one in reversed(path.absolute().parents):
         _make(one, 0o777)
 
@@ -41,7 +49,11 @@ def _make(directory: Path, mode: int) -> None:
 
 
 def give(directory: int, owner: tuple[int, int]) -> None:
-    """Give a directory that is open, and all that is in it, to a user; not what links lead to."""
+    """
+    Give an open directory with all its contents to a user and group.
+
+    Links themselves change their owner, but not their targets.
+    """
     for _, folders, files, descriptor in os.fwalk(".", topdown=False, dir_fd=directory):
         for name in (*folders, *files):
             os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)
@@ -49,14 +61,18 @@ def give(directory: int, owner: tuple[int, int]) -> None:
 
 
 def give_open(descriptor: int, owner: tuple[int, int]) -> None:
-    """Give a file to a user, if root has just opened it for writing, owns it, and it is plain."""
+    """
+    Give a file that root has just opened for writing to a user and group.
+
+    Does nothing unless root owns the file, it is a plain file, and it has no other name.
+    """
     found = os.fstat(descriptor)
     if found.st_uid == 0 and found.st_nlink == 1 and stat.S_ISREG(found.st_mode):
         os.fchown(descriptor, *owner)
 
 
 def refusal(data: Path, error: PermissionError) -> str:
-    """Return the sentence for a data directory that this process may not use."""
+    """Return the sentence for a user whose process may not use a data directory."""
     user, path = _name(os.geteuid()), Path(error.filename or data)
     for one in (data, path):
         if (owner := _owner(one)) not in ("", user) and one.is_relative_to(data):

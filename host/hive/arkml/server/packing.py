@@ -1,4 +1,4 @@
-"""Answers that are packed by gzip, for clients that accept it."""
+"""HTTP answers that are compressed by gzip, for clients that accept it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEVEL = 1
 
 
 def takes_gzip(request: Request) -> bool:
-    """Return whether a client takes answers that are packed by gzip."""
+    """Return whether a client accepts answers that are compressed by gzip."""
     for part in request.headers.get("accept-encoding", "").split(","):
         name, _, quality = part.strip().partition(";")
         if name.strip().lower() in ("gzip", "*"):
@@ -22,7 +22,7 @@ def takes_gzip(request: Request) -> bool:
 
 
 async def packed(response: Response, request: Request) -> Response:
-    """Return a long response packed, in a thread, or the same response if it is short."""
+    """Return a long response compressed by gzip, in a thread, or a short one as it is."""
     if len(response.body) < _LEAST or not takes_gzip(request):
         return response
     content = await asyncio.to_thread(gzip.compress, bytes(response.body), _LEVEL)

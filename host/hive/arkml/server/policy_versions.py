@@ -29,7 +29,16 @@ _HELD = "held_"
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """One state of a run's policy: its number, and an ONNX file as bytes."""
+    """
+    One version of a run's policy.
+
+    Attributes:
+        version: Its number, from 1.
+        n_opts: The number of updates that made it.
+        sha256: The SHA-256 of its file in hex.
+        data: Its ONNX file.
+
+    """
 
     version: int
     n_opts: int
@@ -38,7 +47,7 @@ class PolicyVersion:
 
 
 class EvaluatedVersions(WireStruct, frozen=True):
-    """The mean return of the last evaluation of each version that has one."""
+    """The mean return of the last evaluation of each version, by number, if it has one."""
 
     mean_returns: dict[int, float]
 
@@ -47,8 +56,9 @@ class PolicyVersions:
     """
     The policy versions of a run, in the folder `published` of its directory.
 
-    Version numbers only grow, also across restarts: `limit` is above all earlier ones. The files of
-    a learner are linked into the folder, so they remain when the learner deletes its own.
+    Version numbers only increase, also across restarts: `limit` is at least the largest earlier
+    one. The folder has hard links to files that the learner wrote, so versions remain when the
+    learner deletes its own files.
     """
 
     def __init__(self, run: Path, limit: int) -> None:
@@ -119,9 +129,9 @@ class PolicyVersions:
 
     def kept(self) -> list[tuple[int, int]]:
         """
-        Return the versions that `read` finds, the oldest first, and when each was published.
+        Return the versions that `read` finds, oldest first, as (number, time of publication).
 
-        Times are nanoseconds since the Unix epoch. Raises OSError.
+        Times are in nanoseconds since the Unix epoch. Raises OSError.
         """
         found: dict[int, int] = {}
         for path in self._directory.glob("*.onnx"):
@@ -132,7 +142,7 @@ class PolicyVersions:
         return sorted(found.items())
 
     def rate(self, version: int, mean_return: float) -> None:
-        """Note the mean return of an evaluation. Raises OSError."""
+        """Store the mean return of a version's evaluation. Raises OSError."""
         kept = {**self.ratings, version: mean_return}
         self.ratings = {one: score for one, score in kept.items() if self.has(one)}
         content = EvaluatedVersions(self.ratings).as_bytes()
@@ -144,7 +154,7 @@ class PolicyVersions:
 
     def hold(self, version: int) -> bool:
         """
-        Keep the file of a version until `release`; return whether it is there.
+        Keep the file of a version until `release` is called; return False if it is gone already.
 
         Raises OSError.
         """
@@ -160,18 +170,22 @@ class PolicyVersions:
         self._held_file(version).unlink(missing_ok=True)
 
     def keep_best(self, data: bytes) -> None:
-        """Keep the file of a version as the best. Raises OSError."""
+        """Store the ONNX file of the best version. Raises OSError."""
         write_atomic(self._run / BEST_NAME, data, durable=True)
 
     def read_best(self) -> bytes | None:
-        """Return the best policy, None before any was rated. Raises OSError."""
+        """Return the ONNX file of the best version, None before any was rated. Raises OSError."""
         try:
             return read_plain(self._run / BEST_NAME, follow=False)
         except FileNotFoundError:
             return None
 
     def best_at(self) -> int:
-        """Return when the best policy was kept, in nanoseconds of Unix; 0 without one. OSError."""
+        """
+        Return when the best version was stored, in nanoseconds since the Unix epoch.
+
+        Returns 0 without a best version. Raises OSError.
+        """
         try:
             return (self._run / BEST_NAME).stat().st_mtime_ns
         except FileNotFoundError:

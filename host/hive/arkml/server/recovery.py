@@ -26,7 +26,7 @@ FIRST = 1
 
 @dataclass(slots=True)
 class Segment:
-    """A file of the log. `first` is the number of its first row in the run."""
+    """A file of the log, with its number; `first` counts the rows of the run before it."""
 
     number: int
     first: int
@@ -55,10 +55,18 @@ class LogContents:
 
 def recover(directory: Path, least: int) -> LogContents:
     """
-    Return the contents of the log in a directory; a torn record at the end of a segment is cut off.
+    Read the log in a directory, cut off torn records at the ends of segments, return its contents.
 
-    At least `least` rows are known to have been acknowledged: missing ones count as lost, and their
-    numbers are not given again. Blocks while it reads the whole log. Raises OSError.
+    Blocks while it reads the whole log.
+
+    Args:
+        directory: The directory of the log.
+        least: The number of rows that are known to have been acknowledged. Missing ones count as
+            lost, and their numbers are not given again.
+
+    Raises:
+        OSError: The log cannot be read or written.
+
     """
     return _Recovery(directory).read(least)
 

@@ -1,4 +1,6 @@
-"""The requests to a hive: their ids, the subjects of log lines, and counts and durations."""
+"""
+The requests to a hive: their ids, the fields that they add to log lines, counts and durations.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 @dataclass(slots=True)
 class LogContext:
     """
-    The subject of the log lines of one task: a request, or a run.
+    The fields that log lines of one task get: those of a request, or of a run.
 
     `session` is the index of a session in its run, None for none. Tasks that a request starts
     inherit its context, which adds nothing to lines once the request `is_over`.
@@ -62,26 +64,28 @@ _current: ContextVar[LogContext | None] = ContextVar("arkml_log_context", defaul
 
 
 def begin_run(run: str) -> None:
-    """Begin the context of a run in the present task, which belongs to that run alone."""
+    """
+    Begin to add the id of a run to the log lines of the present task, which works for it alone.
+    """
     _current.set(LogContext(run=run))
 
 
 def note_session(run: str, session: int | None = None) -> None:
-    """Note the run, and the session, that the present request is about."""
+    """Add a run, and the index of a session in it, to the log lines of the present request."""
     context = _current.get()
     if context is not None:
         context.run, context.session = run, session
 
 
 def note_trace(trace: str) -> None:
-    """Note the trace that the present request is part of: 32 hexadecimal digits."""
+    """Add the id of a trace, 32 hexadecimal digits, to the log lines of the present request."""
     context = _current.get()
     if context is not None:
         context.trace = trace
 
 
 def known_fields() -> dict[str, str | int]:
-    """Return the run, session, request and trace of the present task, without unknown ones."""
+    """Return the run, session, request and trace of the present task by name, if they are known."""
     context = _current.get()
     return {} if context is None else context.fields()
 

@@ -1,4 +1,4 @@
-"""The resources that a hive takes now and has taken lately: processes, disk, GPUs."""
+"""The resources that a hive uses now and has used lately: processor time, memory, disk, GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _GPU = (
 
 
 class ResourceMeter:
-    """Measures this process, learners' processes, and GPUs if there are any; keeps `entries`."""
+    """
+    Measures this process, learners' processes and GPUs; keeps the last measurements in `entries`.
+    """
 
     def __init__(self) -> None:
         self.entries: deque[UsageEntry] = deque(maxlen=_KEPT)
@@ -39,9 +41,12 @@ class ResourceMeter:
 
     async def measure(self, learners: Mapping[str, int | None], disk: int) -> UsageEntry:
         """
-        Measure now, in a thread, and keep the entry.
+        Measure the resources in use now, in a thread, and add the measurement to `entries`.
 
-        `learners` are their processes by run, None without one; `disk` is in bytes.
+        Args:
+            learners: The id of each learner's process by the id of its run, None for no process.
+            disk: The bytes that all runs take on disk.
+
         """
         pids = {run: pid for run, pid in learners.items() if pid is not None}
         entry = await asyncio.to_thread(self._measure, {"": os.getpid(), **pids}, disk)
@@ -60,7 +65,7 @@ class ResourceMeter:
 
 
 def of_runs(entry: UsageEntry, runs: Collection[str]) -> UsageEntry:
-    """Return a measurement with the learners of these runs alone, and with the hive's process."""
+    """Return a measurement that lists only the hive's process and the learners of these runs."""
     own = [one for one in entry.processes if not one.run or one.run in runs]
     return replace(entry, processes=own)
 

@@ -1,4 +1,4 @@
-"""Restoring a hive from a backup, which may be any file: it is checked before it is in place."""
+"""Restoring a hive from a backup: an archive is not trusted, and is checked before it is used."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def restore_backup(
     archive: Path, data: Path, progress: Progress = lambda *_: None
 ) -> RestoreSummary:
     """
-    Make the data directory of a hive from an archive; files can be read by their owner alone.
+    Make the data directory of a hive from an archive; only its owner can read the files.
 
-    Root makes the directory for its owner, or for the owner of its parent.
+    If root makes the directory, it belongs to the owner of its parent, or keeps its own owner.
 
     Args:
-        archive: An archive of `write_backup`. It is not trusted: an entry that is not a plain file
-            at a place that a backup has, or that differs from the manifest, refuses the archive.
+        archive: An archive of `write_backup`. It is not trusted: it is refused if an entry is not a
+            plain file, has a path that no backup has, or differs from the manifest.
         data: A directory that does not exist, or is empty. It is written as a whole or not at all.
         progress: Called while files are written, for example to draw a bar.
 

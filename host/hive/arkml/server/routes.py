@@ -1,4 +1,4 @@
-"""Routes of a hive: a method and a path each, with the struct it takes and the one it gives."""
+"""The routes of a hive: each has a method, a path, the type of its request and of its answer."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Asked = TypeVar("Asked", bound=WireStruct)
 @dataclass(frozen=True, slots=True)
 class HiveCall:
     """
-    A request for a route.
+    A request that a route answers.
 
     Attributes:
         hive: The hive.
-        key: The parameter in its path, or the value of the header that the route has instead; empty
-            without both.
+        key: The parameter in the path, such as the id of a run; or the value of a header, if the
+            route takes its parameter from there. Empty for a route without a parameter.
         caller: The author of the request.
         takes_part: True for a route that every host needs which takes part in a run.
 
@@ -52,14 +52,20 @@ class HiveCall:
 
     @property
     def run(self) -> Run:
-        """The run whose id is the parameter, if the caller may see it. Raises HiveRefused."""
+        """
+        The run whose id is the path's parameter. Raises HiveRefused if the caller may not see it.
+        """
         run = self.hive.run(self.key)
         owner = run.document.owner
         self.caller.require_seen(self.key, owner, takes_part=self.takes_part)
         return run
 
     def own_run(self, action: str) -> Run:
-        """Return the run that the caller may `action`, which is logged. Raises HiveRefused."""
+        """
+        Return the run of the path if the caller may end or change it, and log that it does.
+
+        `action` is a verb for the log, such as "stop". Raises HiveRefused.
+        """
         run = self.hive.run(self.key)
         require_own_run(self.caller, run, action)
         name = self.caller.name or "a program without a token"
@@ -116,7 +122,7 @@ class Operation(Generic[Asked]):
         return AccessRole.READ if self.method in SAFE_METHODS else AccessRole.ACT
 
     def route(self, hive: Hive) -> Route:
-        """Return the route of the application."""
+        """Return the Starlette route that answers requests to `hive`."""
 
         async def endpoint(request: Request) -> Response:
             given = request.headers.get(self.key_header, "")
@@ -144,7 +150,12 @@ class Operation(Generic[Asked]):
 
 
 def require_own_run(caller: Caller, run: Run, action: str) -> None:
-    """Raise HiveRefused unless the caller may `action` a run: its own by `act`, all by `admin`."""
+    """
+    Raise HiveRefused unless the caller may end or change a run.
+
+    The role `act` allows this for runs that the caller's token started, `admin` for all runs.
+    `action` is a verb for the message, such as "stop".
+    """
     caller.require_own(run.document.id, run.document.owner, action)
 
 

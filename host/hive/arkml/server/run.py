@@ -120,7 +120,7 @@ class Run:
         )
 
     async def restore(self) -> None:
-        """Load the newest metrics, and maintain the run unless it has ended."""
+        """Load the newest metrics; unless the run has ended, start the task that looks after it."""
         await self.metrics.load()
         if self.metrics.seen:
             self.watch.restore(self.metrics.seen)
@@ -190,12 +190,23 @@ class Run:
         return session, known is not None
 
     async def leave(self, session: RunSession, *, stop: bool, may_end: bool = True) -> None:
-        """End a session; see `Lifecycle.leave`."""
+        """
+        End a session; a session that is only silent has not left.
+
+        Args:
+            session: The session that leaves.
+            stop: Stop the run, whether other sessions are left or not.
+            may_end: Stop the run if neither sessions nor kept workers are left.
+
+        Raises:
+            OSError: The document of the run cannot be written.
+
+        """
         await self._rate(self._best.keep_waiting)
         await self.lifecycle.leave(session, stop=stop, may_end=may_end)
 
     def session_state(self, session: RunSession) -> SessionState:
-        """Return the state of a session, which every answer to it holds."""
+        """Return the state of a session, which is a part of every answer to its requests."""
         settings = self.document.request.settings
         admitted = max(self._progress.admitted, settings.memory_min_size + LEAST_AHEAD)
         return SessionState(
@@ -207,7 +218,9 @@ class Run:
         )
 
     def session_infos(self) -> list[SessionInfo]:
-        """Return the known sessions with their counts."""
+        """
+        Return descriptions of all sessions that the run remembers, with the counts of their rows.
+        """
         return self._figures.infos(
             self.document.sessions,
             self._log.counted,
@@ -217,7 +230,9 @@ class Run:
         )
 
     def require_turn(self) -> None:
-        """Raise HiveRefused if hosts in lockstep have to wait for the learner's turn first."""
+        """
+        Raise HiveRefused if a host in lockstep must wait until the learner has used earlier rows.
+        """
         if self._is_in_lockstep and (place := self.lifecycle.place):
             raise HiveRefused(
                 f"run {self.document.id} waits for a learner, as number {place} of the runs that"
@@ -246,9 +261,9 @@ class Run:
             body: The accepted rows.
             refused: The number of rows that were removed from the body before.
             version: The policy version of the last row, 0 without rows.
-            is_new: Whether it follows the last body of the session in the log, without which it is
-                there already. Nothing is awaited between that question and the append, so no other
-                body comes in between.
+            is_new: Whether the body follows the session's last body in the log; otherwise it is in
+                the log already. The caller must not await anything between finding this out and
+                this call, so that no other body is appended in between.
 
         Returns:
             The position of the log after the rows, None unless they are new.
@@ -268,7 +283,11 @@ class Run:
         return appended
 
     async def newer_policy(self, after: int, seconds: float) -> PolicyVersion | None:
-        """Return the newest policy version if it is above `after`, waiting for one if needed."""
+        """
+        Return the newest policy version if its number is above `after`, else None.
+
+        Waits at most `seconds` for such a version.
+        """
         await self._wait_for(lambda: self._policy_version > after, seconds)
         return self.policies.newest if self._policy_version > after else None
 
@@ -298,9 +317,9 @@ class Run:
 
     async def evaluate(self, report: EvaluationReport) -> bool:
         """
-        Rate a policy version by its episodes.
+        Rate a policy version by the episodes in a report; return whether it is the best so far.
 
-        Returns whether it is the best so far. Raises HiveRefused and OSError.
+        Raises HiveRefused and OSError.
         """
         rows = self._log.rows
         is_best = await self._rate(self._best.rate_evaluation, report.version, report.returns)
@@ -311,45 +330,58 @@ class Run:
 
     async def keep_replay(self, report: ReplayReport) -> list[KeptReplay]:
         """
-        Keep the replay of an episode, if only as the latest; return those that are kept.
+        Store the replay of an episode as the latest and, if its score says so, as best or worst.
 
-        Raises ProtocolError and OSError.
+        Returns all replays that the run keeps then. Raises ProtocolError and OSError.
         """
         async with self._replaying:
             return await asyncio.to_thread(self.replays.keep, report)
 
     async def keep_recorded(self, report: ReplayReport) -> KeptReplay:
-        """Keep a recorded episode of a version. Raises ProtocolError and OSError."""
+        """
+        Store an episode that someone had recorded of a policy version.
+
+        Raises ProtocolError and OSError.
+        """
         async with self._replaying:
             return await asyncio.to_thread(self.replays.keep_recorded, report)
 
     async def best_policy(self) -> bytes | None:
-        """Return the policy with the best rating so far, None before any. Raises OSError."""
+        """
+        Return the ONNX file of the best policy so far, None before any rating. Raises OSError.
+        """
         if await self._rate(self._best.keep_waiting):
             await self._try_save()
         return await asyncio.to_thread(self.policies.read_best)
 
     async def record(self, points: Points) -> None:
-        """Add metrics that are not the learner's, which it writes to its event files too."""
+        """
+        Add metrics that the server has measured; the learner writes them to its event files, too.
+        """
         await self.metrics.add(points, self.watch.look(points, self._log.rows))
         self._unrecorded.add(points)
 
     async def record_usage(self) -> None:
-        """Add the processor time, the memory and the disk space that the run takes now."""
+        """Measure the learner's processor time and memory, and the run's disk space, as metrics."""
         pid, uses = self._supervisor.place.pid, self.lifecycle.uses
         if pid is not None and self.status is Status.RUNNING:
             points = learner_points(self._shares, pid, uses["memory"], uses["disk"])
             await self.record([(name, self._log.rows, value) for name, value in points])
 
     async def request(self, kind: str, seconds: float) -> Message:
-        """Send a request to the learner and return its reply. Raises HiveRefused without one."""
+        """
+        Send a request of a kind to the learner, and return its reply.
+
+        Raises HiveRefused if there is no reply within `seconds`.
+        """
         return await self._supervisor.request(kind, seconds)
 
     async def audit(self, seconds: float) -> dict[str, Any]:
         """
-        Return the rows of each session, and the rows that the learner holds.
+        Return the counts of each session's rows, and of the rows that the learner holds.
 
-        Raises HiveRefused if the run has no active learner: an audit does not start one.
+        Waits at most `seconds` for the learner. Raises HiveRefused if the run has no active
+        learner: an audit does not start one.
         """
         if not self.is_active or self.status is Status.PAUSED:
             name = f"run {self.document.id} is {self.status}"

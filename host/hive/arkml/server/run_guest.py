@@ -1,4 +1,4 @@
-"""The guest that a run keeps, so that its policies can be watched: a module, and how it begins."""
+"""The guest that a run keeps so that people can watch its policies: a module, and its arguments."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class RunGuest:
     """
     The files `guest.wasm` and `guest.json` of a run. The methods block.
 
-    The module is the uploaded one by another name, so it takes no room twice, and stays when the
-    hive replaces that.
+    `guest.wasm` is a hard link to the uploaded module: it takes no further space, and stays when
+    the hive removes the upload.
     """
 
     def __init__(self, run: Path) -> None:
@@ -26,7 +26,11 @@ class RunGuest:
         self._report = run / _REPORT
 
     def keep(self, report: GuestReport, module: Path) -> None:
-        """Keep an uploaded module as the guest of the run, in place of one before. OSError."""
+        """
+        Store an uploaded module as the guest of the run, in place of an earlier one.
+
+        Raises OSError.
+        """
         linked = self._module.with_suffix(".part")
         linked.unlink(missing_ok=True)
         os.link(module, linked)
@@ -34,11 +38,15 @@ class RunGuest:
         write_atomic(self._report, report.as_bytes(), durable=False)
 
     def report(self) -> GuestReport | None:
-        """Return what is known of the guest, None if none is kept."""
+        """Return the name, arguments and other facts of the stored guest, None if there is none."""
         return read_kept(self._report, GuestReport)
 
     def read(self) -> tuple[GuestReport, bytes]:
-        """Return the guest and its module. Raises HiveRefused without one, and OSError."""
+        """
+        Return the facts about the stored guest, and its module.
+
+        Raises HiveRefused if there is no guest, and OSError.
+        """
         report = self.report()
         if report is None:
             raise HiveRefused(NOT_KEPT, 404)

@@ -1,4 +1,4 @@
-"""Where a run came from, who started it, and what was asked for: a file in its directory."""
+"""The origin of a run, the token that started it and the goal of its command, in a file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from arkml.server.hive_files import read_kept
 
 class RunStart(WireStruct, frozen=True):
     """
-    The start of a run.
+    The circumstances in which a run was started.
 
     Attributes:
-        owner_name: Name of the token that started it, empty for a hive without tokens.
-        origin: Where it came from, None if its host did not say so.
-        goal: What the last command that started or resumed it has asked for, None for nothing.
+        owner_name: Name of the token that started the run, empty for a hive without tokens.
+        origin: The machine and command that started the run, None if the host did not say so.
+        goal: The goal of the last command that started or resumed the run, None without one.
 
     """
 
@@ -35,9 +35,10 @@ class RunStart(WireStruct, frozen=True):
 
 class StartFile:
     """
-    The start of one run, as its file has it. A damaged file counts as none, and is logged.
+    The file with the circumstances in which a run was started.
 
-    `frames` are those of its goal so far, None before a host has told this process.
+    A damaged file counts as missing, and is logged. `frames` are the frames played towards the goal
+    so far, None until a host reports them to this process.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -46,7 +47,7 @@ class StartFile:
         self.frames: int | None = None
 
     async def resume(self, request: RunRequest) -> None:
-        """Note what a request asks for that resumes the run. Raises OSError."""
+        """Store the goal of a request that resumes the run. Raises OSError."""
         self.frames = None
         start = replace(self.now, goal=_begun(request))
         if start != self.now:
@@ -55,12 +56,16 @@ class StartFile:
 
 
 def start_of(request: RunRequest, owner_name: str) -> RunStart:
-    """Return the start of a run that a request creates now, for the token of that name."""
+    """
+    Return the circumstances of a run that a request creates now.
+
+    `owner_name` is the name of the token that makes the request.
+    """
     return RunStart(owner_name, request.origin or None, _begun(request))
 
 
 def write_start(directory: Path, start: RunStart) -> None:
-    """Replace the file in the directory of a run. Raises OSError."""
+    """Replace the file with a run's circumstances in the run's directory. Raises OSError."""
     write_atomic(directory / START_NAME, start.as_bytes(), durable=True)
 
 

@@ -1,4 +1,4 @@
-"""The replays that a run keeps: of evaluations, and of episodes that people had recorded."""
+"""The replays that a run keeps: of evaluations, and of episodes that were recorded on request."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ _KINDS: tuple[ReplayKind, ...] = get_args(ReplayKind)
 
 class RunReplays:
     """
-    The folder `replays` of a run: a file for each kind of evaluation and each recorded version.
+    The folder `replays` of a run, with a file for each kind of replay and recorded version.
 
-    A file has a line about the replay, and then its document.
-
-    The methods block, and are called from one thread at a time.
+    A file has one line of JSON about the replay, followed by the compressed replay itself. The
+    methods block, and are called from one thread at a time.
     """
 
     def __init__(self, run: Path) -> None:
@@ -38,10 +37,10 @@ class RunReplays:
 
     def keep(self, report: ReplayReport) -> list[KeptReplay]:
         """
-        Keep a replay as the latest and, by its score, as the best or the worst; return all.
+        Store a replay as the latest and, by its score, as the best or the worst.
 
-        Of two with the same score the later one is kept, as of policies. Raises ProtocolError for
-        a document that is none, and OSError.
+        Of two replays with the same score the later one is kept. Returns all replays of the run.
+        Raises ProtocolError for an invalid replay, and OSError.
         """
         packed = _checked(report)
         before = {kept.kind: kept.score for kept in self.kept()}
@@ -59,9 +58,9 @@ class RunReplays:
 
     def keep_recorded(self, report: ReplayReport) -> KeptReplay:
         """
-        Keep a recorded episode of a version, in place of an earlier one, and return it.
+        Store a recorded episode of a policy version in place of an earlier one; return its entry.
 
-        Raises ProtocolError for a document that is none, and OSError.
+        Raises ProtocolError for an invalid replay, and OSError.
         """
         packed = _checked(report)
         self._directory.mkdir(exist_ok=True)
@@ -76,7 +75,11 @@ class RunReplays:
         return kept
 
     def kept(self) -> list[KeptReplay]:
-        """Return the replays that are kept; recorded ones come last, by version. OSError."""
+        """
+        Return the entries of all stored replays; recorded ones come last, by version.
+
+        Raises OSError.
+        """
         paths = [self._path(kind) for kind in _KINDS if kind != _RECORDED]
         paths += sorted(self._directory.glob(f"{_RECORDED}_*.replay"))
         found = []
@@ -92,9 +95,10 @@ class RunReplays:
 
     def read(self, kind: ReplayKind, version: int | None = None) -> bytes:
         """
-        Return a document, packed; a recorded one is named by its version.
+        Return a stored replay, compressed by gzip.
 
-        Raises HiveRefused without one, and OSError.
+        `version` is needed for a recorded replay, of which there is one for each version. Raises
+        HiveRefused if there is no such replay, and OSError.
         """
         if kind == _RECORDED and version is None:
             raise HiveRefused("a recorded replay is named by its version: version=N", 422)

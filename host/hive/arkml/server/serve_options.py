@@ -57,9 +57,9 @@ class WorkerOptions:
         total: The largest number of workers.
         per_run: The largest number of workers of one run; 0 for `total`.
         runner: Where workers run: as local processes, or on a Ray cluster.
-        ray_address: The address of the Ray cluster; None for a cluster of this machine.
+        ray_address: The address of the Ray cluster; None to start one on this machine.
         minutes: Minutes for which workers continue without any other session in their run.
-        module_bytes: The largest size of a module.
+        module_bytes: The largest size of a module in bytes.
         modules: The number of modules that are kept.
         start: Seconds within which the first worker of a run is ready.
         program: The Python module of a worker.
@@ -88,10 +88,11 @@ class WatchOptions:
     The players that a hive starts for people who watch a policy, each a process with a guest.
 
     Attributes:
-        total: Players at one time; 0 starts none, and keeps no modules for them.
-        linger: Seconds for which a player goes on after its last watcher has left.
-        start: Seconds within which a player says how it begins.
-        hang: Seconds without a line of a player, after which it is ended.
+        total: Largest number of players at one time. With 0 the hive starts none, and keeps no
+            modules for them.
+        linger: Seconds for which a player continues after its last watcher has left.
+        start: Seconds within which a player must send its first line.
+        hang: Seconds without a further line after which a player is ended.
         record: Seconds that a recording may take.
         program: The Python module of a player.
 

@@ -1,4 +1,4 @@
-"""Figures of a run's sessions: counts of their rows, their pace, and the policies they act by."""
+"""Statistics of a run's sessions: counts and rates of their rows, and their policy versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _MOST_PACES = 1_024  # kept for the sessions that sent rows last
 
 class SessionCounts(NamedTuple):
     """
-    The rows of one session. Immutable: a thread may write it while another body is added.
+    The numbers of one session's rows.
+
+    Immutable, so that one thread may write it to a file while another adds a body.
 
     Attributes:
         acked: The number of the last acknowledged body of the session.
@@ -44,7 +46,7 @@ class SessionCounts(NamedTuple):
     dropped: int = 0
 
     def plus(self, header: Header, refused: int = 0) -> SessionCounts:
-        """Return the counts with one more body; `refused` of its rows were not accepted."""
+        """Return the counts after one more body, of whose rows `refused` were not accepted."""
         return SessionCounts(
             header.seq,
             self.rows + header.rows,
@@ -54,12 +56,12 @@ class SessionCounts(NamedTuple):
 
 
 def write_counts(directory: Path, counts: dict[int, SessionCounts]) -> None:
-    """Write the counts of sessions, by their index. Raises OSError."""
+    """Write the counts of sessions, by their index, to a file in a directory. Raises OSError."""
     write_atomic(directory / COUNTS_NAME, json.dumps({"sessions": counts}).encode(), durable=True)
 
 
 def read_counts(directory: Path) -> dict[int, SessionCounts]:
-    """Return the counts that were written, none without a file. Raises HiveError."""
+    """Return the counts that `write_counts` wrote, none without a file. Raises HiveError."""
     path = directory / COUNTS_NAME
     if not path.exists():
         return {}
@@ -104,9 +106,9 @@ class _Pace:
 
 class SessionFigures:
     """
-    The pace of each session of a run since its hive was started, and the times of its policies.
+    The rate of rows of each session of a run, and the times at which policies were published.
 
-    Times are seconds of a monotonic clock.
+    Rates count from the start of the hive. Times are in seconds of a monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -114,13 +116,22 @@ class SessionFigures:
         self._published: dict[int, float] = {}
 
     def publish(self, version: int, now: float) -> None:
-        """Note the time at which a policy version was published."""
+        """Note that a policy version is published at `now`, in seconds of a monotonic clock."""
         self._published[version] = now
         if len(self._published) > _REMEMBERED:
             del self._published[next(iter(self._published))]
 
     def count(self, index: int, rows: int, version: int, now: float) -> None:
-        """Count accepted rows of a session; `version` is the policy version of the last one."""
+        """
+        Count rows that were accepted from a session.
+
+        Args:
+            index: The index of the session.
+            rows: The number of rows.
+            version: The policy version that acted on the last row.
+            now: The present time, in seconds of a monotonic clock.
+
+        """
         pace = self._paces.pop(index, None) or _Pace(now)
         self._paces[index] = pace  # last in order: the first one is dropped when there are too many
         if len(self._paces) > _MOST_PACES:
@@ -138,7 +149,7 @@ class SessionFigures:
         now: float,
     ) -> list[SessionInfo]:
         """
-        Return the known sessions by their index.
+        Return descriptions of the sessions, ordered by index.
 
         Args:
             sessions: The sessions of the run.

@@ -1,4 +1,4 @@
-"""Routes of sessions: join, beat and leave. Their rows go to `bodies`."""
+"""Routes of sessions: join a run, keep the session alive, leave. `bodies` has the route of rows."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _LAST_INDEX = (1 << 32) - 1
 @dataclass(slots=True)
 class RunSession:
     """
-    One participant of a run.
+    One session of a run: a host that takes part in it.
 
     Attributes:
         sid: The id that requests name.
@@ -47,7 +47,7 @@ class RunSession:
     seen: float = field(default_factory=time.monotonic)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the values that outlive the process."""
+        """Return the values that are stored in the run's document, as JSON values."""
         return {
             "sid": self.sid,
             "index": self.index,
@@ -86,7 +86,7 @@ class Sessions:
     """
     The sessions of one run, by the keys that they joined with.
 
-    `given` is the number of sessions that the run has had: the index of the next one.
+    `given` is the number of sessions that the run has had so far, which is the next index.
     """
 
     def __init__(self, sessions: Iterable[RunSession], given: int = 0) -> None:
@@ -98,7 +98,7 @@ class Sessions:
         return iter(self._by_key.values())
 
     def find(self, join_key: str) -> RunSession | None:
-        """Return the session that joined with that key, None without one."""
+        """Return the session that joined with this key, None if there is none."""
         return self._by_key.get(join_key)
 
     def add(self, join_key: object, role: Role, *, is_worker: bool = False) -> RunSession:
@@ -152,7 +152,11 @@ class Sessions:
 
     @property
     def has_vanished(self) -> bool:
-        """True if a session other than a rollout worker's has not left, alive or not."""
+        """
+        True if a session has not left, even if it no longer sends requests.
+
+        Sessions of rollout workers do not count.
+        """
         return any(not one.left and not one.is_worker for one in self)
 
     def end(self) -> None:

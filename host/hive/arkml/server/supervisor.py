@@ -54,7 +54,7 @@ class Supervisor:
     """
     The learner of one run, kept running from `start` until `stop` or until it is given up.
 
-    It runs once the run holds its `place`, which is released with the learner.
+    A learner runs only while the run holds its slot, `place`, which is released when it ends.
 
     Args:
         run: The directory of the run.
@@ -107,7 +107,11 @@ class Supervisor:
         return self._is_connected
 
     def status(self, *, has_policy: bool) -> Status:
-        """Return the status of the run, which is not over."""
+        """
+        Return the status of a run that has not ended, from the state of its learner.
+
+        `has_policy` says whether the run has a policy version.
+        """
         if self.place.number:
             return Status.PENDING
         match self._health:

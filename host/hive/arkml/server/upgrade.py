@@ -29,7 +29,7 @@ def _nothing(_: Path) -> None:
 @dataclass(frozen=True, slots=True)
 class VersionStep:
     """
-    The change of a run's files from one version to the next.
+    The change of a run's files from one data version to the next.
 
     `document` returns the values of `run.json` after the change, without their version. `rewrite`
     changes other files in the directory of the run, namely the ones that match the patterns
@@ -68,7 +68,7 @@ def version_of(values: Values) -> object:
 
 def upgraded(values: Values, steps: Mapping[int, VersionStep] = STEPS) -> Values:
     """
-    Return values of `run.json` as the newest version has them.
+    Return the values of `run.json`, changed to those of the newest data version.
 
     Values of a newer version are returned unchanged. Raises HiveError if there is no step for them.
     """

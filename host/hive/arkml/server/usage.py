@@ -27,7 +27,7 @@ _FULL = 507
 
 def memory_of(pid: int) -> int:
     """
-    Return the bytes of memory that a process has to itself, 0 if they are not known.
+    Return the bytes of memory that only this process uses, 0 if they are not known.
 
     Pages of files, such as shared libraries and the log, do not count.
     """
@@ -39,7 +39,11 @@ def memory_of(pid: int) -> int:
 
 
 def cpu_seconds_of(pid: int) -> float | None:
-    """Return the processor time of a process and its threads, None if it is not known."""
+    """
+    Return the seconds of processor time that a process has used, None if they are not known.
+
+    All threads of the process count.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -50,16 +54,20 @@ def cpu_seconds_of(pid: int) -> float | None:
 
 class CpuShares:
     """
-    The processors that processes have used between two measurements: 1.0 is one busy processor.
+    The number of processors that processes used between two measurements.
 
-    Forget each process that is no longer measured.
+    1.0 stands for one busy processor. Call `keep` to forget processes that have ended.
     """
 
     def __init__(self) -> None:
         self._spent: dict[int, tuple[float, float]] = {}  # by process: seconds of CPU, and when
 
     def measure(self, pid: int) -> float | None:
-        """Return the processors used since the last measurement, None if that is not known."""
+        """
+        Return the number of processors that a process has used since its last measurement.
+
+        Returns None if the number is not known.
+        """
         now, spent = time.monotonic(), cpu_seconds_of(pid)
         if spent is None:
             return None
@@ -70,19 +78,19 @@ class CpuShares:
         return max(0.0, spent - before[0]) / (now - before[1])
 
     def keep(self, pids: Collection[int]) -> None:
-        """Forget all processes but these."""
+        """Forget all processes except the ones with these ids."""
         self._spent = {pid: self._spent[pid] for pid in pids if pid in self._spent}
 
 
 def learner_points(shares: CpuShares, pid: int, memory: int, disk: int) -> list[tuple[str, float]]:
     """
-    Return metrics of a run's learner: its bytes of memory and disk, and its processors.
+    Return metrics of a run's learner: its memory, its disk space, and the processors it uses.
 
     Args:
-        shares: The shares of processors, which forget other processes.
+        shares: Measures the processors.
         pid: The process of the learner.
-        memory: Bytes of memory that it takes.
-        disk: Bytes of disk that its run takes.
+        memory: Bytes of memory that it uses.
+        disk: Bytes of disk that its run uses.
 
     """
     points = [("system/memory_bytes", float(memory)), ("system/disk_bytes", float(disk))]
@@ -93,9 +101,9 @@ def learner_points(shares: CpuShares, pid: int, memory: int, disk: int) -> list[
 
 class DiskUse:
     """
-    The disk space of a hive's directory, measured now and then, and of each run in it.
+    The disk space of a hive's directory and of each run in it, measured now and then.
 
-    `most` is the number of bytes that it may take, 0 for no limit.
+    `most` is the number of bytes that the hive may use, 0 for no limit.
     """
 
     def __init__(self, directory: Path, most: int) -> None:
@@ -112,7 +120,7 @@ class DiskUse:
         return self._measured + self._taken
 
     def of_run(self, run_id: str) -> int:
-        """Return the bytes of a run at the last measurement, 0 before the first."""
+        """Return the bytes that a run used at the last measurement, 0 before the first."""
         return self._runs.get(run_id, 0)
 
     def take(self, size: int) -> None:
@@ -130,7 +138,7 @@ class DiskUse:
         self._taken += size
 
     async def measure(self) -> None:
-        """Measure the directory anew."""
+        """Measure the disk space of the directory and its runs again."""
         before = self._taken
         total, runs = await asyncio.to_thread(self._measure)
         self._measured, self._runs = total, runs
@@ -163,5 +171,5 @@ def _size(entry: os.DirEntry[str]) -> int:
 
 
 def sized(size: int) -> str:
-    """Return a number of bytes as text."""
+    """Return a number of bytes as text in MiB, such as "64 MiB"."""
     return f"{size / (1 << 20):,.0f} MiB"

@@ -1,4 +1,4 @@
-"""One player for all who watch a version: a process, whose lines become events of their streams."""
+"""A process that plays a policy version for everyone who watches it; its lines become events."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _LOOK_EVERY = 1.0  # seconds between two looks if the version is still kept
 
 
 class PlayerEnded(Exception):
-    """The end of a player, in one sentence."""
+    """The end of a player's process, with the reason in one sentence."""
 
 
 class PlayerProcess:
     """
-    A process that plays one version, killed with all that it has started.
+    A process that plays one policy version; it is killed with all processes that it has started.
 
-    Its lines are a kind, a space and JSON. They come from a process that runs a guest, and are
-    bounded and of known kinds; what they say is for browsers to check.
+    Each of its lines is a kind, a space and JSON. The process runs a guest, so it is not trusted:
+    lines are bounded and must be of a known kind, and browsers check the JSON.
     """
 
     def __init__(self, process: Process, options: WatchOptions) -> None:
@@ -43,7 +43,16 @@ class PlayerProcess:
     async def start(
         cls, options: WatchOptions, job: PlayerJob, module: bytes, policy: bytes
     ) -> PlayerProcess:
-        """Start a process with a job. Raises PlayerEnded."""
+        """
+        Start a player's process, and send it a job, a module and a policy. Raises PlayerEnded.
+
+        Args:
+            options: The time limits and the program of a player.
+            job: The job.
+            module: Bytes of the guest's module.
+            policy: Bytes of the policy's ONNX file.
+
+        """
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", options.program,
@@ -66,7 +75,11 @@ class PlayerProcess:
         return player
 
     async def read(self) -> tuple[bytes, bytes]:
-        """Return the next line, a kind and JSON. Raises PlayerEnded with the reason at its end."""
+        """
+        Wait for the next line, and return its kind and its JSON.
+
+        Raises PlayerEnded, with the reason, when the process ends, hangs or sends an invalid line.
+        """
         assert self._process.stdout is not None
         seconds = self._options.hang if self._has_spoken else self._options.start
         try:
@@ -88,7 +101,7 @@ class PlayerProcess:
         return kind, content
 
     async def end(self) -> None:
-        """Kill the process, and wait for that. Safe to call twice."""
+        """Kill the process, and wait until it has ended. Safe to call twice."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.communicate()  # reads what is left, so that its pipes are closed
@@ -96,11 +109,19 @@ class PlayerProcess:
 
 class WatchedVersion:
     """
-    A version that is watched: one player, and the streams of all who watch it.
+    A policy version that people watch: one player, and the event streams of its watchers.
 
-    A stream that is slow misses frames, never another event. The player ends `linger` seconds after
-    the last stream, or by itself; `ended` is called with this then. `is_kept` tells whether the run
-    still keeps the version.
+    A slow stream misses frames, but no other event. The player ends by itself, or `linger` seconds
+    after its last stream.
+
+    Args:
+        options: The time limits and the program of a player.
+        job: The player's job.
+        module: Bytes of the guest's module.
+        policy: Bytes of the policy's ONNX file.
+        is_kept: Returns whether the run still keeps the version.
+        ended: Called with this object once the player has ended.
+
     """
 
     def __init__(
@@ -132,18 +153,18 @@ class WatchedVersion:
 
     @property
     def is_left(self) -> bool:
-        """True once all who have watched it have left."""
+        """True once there were streams, and all of them have ended."""
         return self._was_watched and not self._streams
 
     def expect(self) -> None:
-        """Go on for `linger` seconds without a stream: one is about to begin."""
+        """Continue to play for `linger` seconds without a stream, because one is about to begin."""
         if self._leaving is not None:
             self._leaving.cancel()
         loop = asyncio.get_running_loop()
         self._leaving = loop.call_later(self._options.linger, self._end_unless_watched)
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Yield events from the first one on, with the newest frame of those there are."""
+        """Yield all events from the first one on; of frames, only the newest each time."""
         self._streams += 1
         self._was_watched = True
         said = frames = 0

@@ -1,4 +1,4 @@
-"""Routes of watching: the guest of a run, the versions that it keeps, their streams, recordings."""
+"""Routes for watching a run: its guest, the versions it keeps, their event streams, recordings."""
 
 from __future__ import annotations
 

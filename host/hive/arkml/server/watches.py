@@ -1,4 +1,4 @@
-"""All that is watched on a hive: players, which are shared and bounded, and recordings."""
+"""The policy versions that people watch on a hive: bounded players, shared by their watchers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,16 @@ _ENDS = "the hive ends"
 @dataclass(frozen=True, slots=True)
 class PlayedVersion:
     """
-    A version of a run with all that a player needs.
+    A policy version of a run, with everything that a player needs to play it.
 
-    `is_kept` tells whether the run still keeps it.
+    Attributes:
+        run_id: The id of the run.
+        number: The number of the version.
+        policy: Bytes of the policy's ONNX file.
+        guest: The guest that plays.
+        module: Bytes of the guest's module.
+        is_kept: Returns whether the run still keeps the version.
+
     """
 
     run_id: str
@@ -35,7 +42,11 @@ class PlayedVersion:
     is_kept: Callable[[], bool]
 
     def job(self, seed: int = 0, *, records: bool = False) -> PlayerJob:
-        """Return the job of a player."""
+        """
+        Return the job of a player that plays this version.
+
+        With `records` it records one episode. `seed` is the seed of the guest, 0 for none.
+        """
         return PlayerJob(
             guest=self.guest,
             version=self.number,
@@ -66,14 +77,26 @@ class Watches:
             raise HiveRefused(OFF, 503)
 
     def running(self, run_id: str, number: int, seed: int) -> WatchedVersion | None:
-        """Return what is watched already, None without it."""
+        """
+        Return the watched version that plays from this seed, None if no player plays it.
+
+        Args:
+            run_id: The id of the run.
+            number: The number of the version.
+            seed: The seed of the guest.
+
+        """
         watch = self._watches.get((run_id, number, seed))
         if watch is not None:
             watch.expect()
         return watch
 
     async def watch(self, version: PlayedVersion, seed: int) -> WatchedVersion:
-        """Return the watch of a version, a new one if nobody watches it. Raises HiveRefused."""
+        """
+        Return the watched version for a seed of the guest; start a player if there is none.
+
+        Raises HiveRefused.
+        """
         if self.running(version.run_id, version.number, seed) is None:
             await self._make_room()
         if (watch := self.running(version.run_id, version.number, seed)) is not None:
@@ -94,10 +117,10 @@ class Watches:
 
     async def record(self, version: PlayedVersion, seconds: float) -> ReplayReport | None:
         """
-        Record an episode of a version; None if it takes longer than `seconds`.
+        Record an episode of a version; return None if that takes longer than `seconds`.
 
-        The next call for that version waits for the same recording. Raises HiveRefused if there is
-        no room for a player, or it fails.
+        The next call for the same version then waits for the same recording. Raises HiveRefused if
+        there is no free player, or the player fails.
         """
         key = version.run_id, version.number
         if key not in self._recordings:

@@ -1,4 +1,6 @@
-"""The places of rollout workers that all runs of a hive share, and their starts."""
+"""
+The rollout workers of all runs of a hive: their number is bounded, and their starts are shared.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,17 @@ class WorkerPool:
 
     async def open(self) -> None:
         """
-        Open the place where workers run, if there may be any. Raises HiveError.
+        Prepare the processes or the Ray cluster where workers run, if the hive may have any.
 
-        It blocks the event loop, before anything is served: Ray takes over SIGTERM when it is
-        joined, and only the main thread can take it back.
+        Raises HiveError. It blocks the event loop, before anything is served: Ray takes over
+        SIGTERM when it is joined, and only the main thread can take it back.
         """
         if self.options.total:
             self._placement = _open_placement(self.options)
 
     def take(self, count: int, *, running: int) -> None:
         """
-        Take the places of `count` workers for a run that has `running` already.
+        Reserve `count` workers for a run that has `running` already.
 
         Raises HiveRefused if the run or the hive may not have that many.
         """
@@ -50,7 +52,7 @@ class WorkerPool:
         self._taken += count
 
     def require(self, count: int, *, running: int = 0) -> None:
-        """Raise HiveRefused if `take` would."""
+        """Raise HiveRefused if a run that has `running` workers may not have `count` more."""
         options, wanted = self.options, count + running
         asked = f"{wanted} remote workers were asked for"
         if not options.total:
@@ -67,11 +69,13 @@ class WorkerPool:
             )
 
     def give_back(self) -> None:
-        """Give the place of one worker back."""
+        """End the reservation of one worker."""
         self._taken -= 1
 
     async def start(self, job: WorkerJob) -> Worker:
-        """Start a program. Raises HiveRefused with the reason if it cannot be started."""
+        """
+        Start a worker's program with its job. Raises HiveRefused, with the reason, on failure.
+        """
         assert self._placement is not None
         name = f"worker {job.worker}{_OF_RUN}{job.run_id}"
         start, program = self._placement.start, self.options.program
@@ -81,7 +85,7 @@ class WorkerPool:
             raise HiveRefused(str(error), 503) from error
 
     async def close(self) -> None:
-        """End all programs, and free the place where they ran."""
+        """End all programs, and release the processes or the Ray cluster where they ran."""
         placement, self._placement = self._placement, None
         if placement is not None:
             await asyncio.to_thread(placement.close)

@@ -145,15 +145,15 @@ class RunWorkers:
         return bool(self._places) and not self._is_stopped and not self.are_kept
 
     def infos(self) -> list[WorkerInfo]:
-        """Return the workers, including workers that have ended."""
+        """Return descriptions of the workers, including workers that have ended."""
         return [place.info() for place in self._places]
 
     async def start(self, request: RunRequest) -> None:
         """
-        Start workers until there are as many as a request asks for, and wait for one to be ready.
+        Start workers until there are as many as a request asks for; wait until one is ready.
 
-        Raises HiveRefused if the run may not have as many, if a worker refuses its job, with its
-        reason, and if no worker is ready in time. The new workers are removed then.
+        Raises HiveRefused if the run may not have that many, if a worker refuses its job (with its
+        reason), or if no worker is ready in time. The new workers are removed then.
         """
         async with self._starting:
             kept = [place for place in self._places if not place.is_over]

@@ -85,7 +85,11 @@ class HiveAdmission:
             self._held -= exchange.counted
 
     def count(self, size: int) -> None:
-        """Count bytes that are held from now on. Raises HiveRefused if they are too many."""
+        """
+        Count `size` bytes of bodies that the hive holds from now on.
+
+        Raises HiveRefused (503) if all bodies together exceed the limit.
+        """
         most = self.limits.body_bytes
         if most and self._held + size > most:
             raise HiveRefused(

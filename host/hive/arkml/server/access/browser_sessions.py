@@ -40,7 +40,7 @@ class BrowserSessions:
         self._sessions: dict[bytes, _Session] = {}
 
     def begin(self, source: bytes) -> str:
-        """Return the id of a new session for the token with that digest."""
+        """Return the id of a new session for the token whose SHA-256 is `source`."""
         self._forget()
         own = [key for key, one in self._sessions.items() if one.source == source]
         if len(own) >= _MOST_A_TOKEN:
@@ -50,7 +50,7 @@ class BrowserSessions:
         return session_id
 
     def find(self, session_id: str) -> Caller | None:
-        """Return the caller with a session, and note that it is used; None for an ended session."""
+        """Return the caller of a session, and count this as a use; None for an ended session."""
         key = digest_of(session_id.encode(errors="replace"))
         caller = self._caller(key)
         if caller is None:

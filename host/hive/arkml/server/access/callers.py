@@ -1,4 +1,4 @@
-"""The callers of a hive: the rights that the role of a token gives, and those of its workers."""
+"""The callers of a hive: the rights of each token's role, and the rights of rollout workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_EVERY = 1.0
 
 
 class AccessRole(StrEnum):
-    """The role of a token."""
+    """The role of a token: the kinds of requests that its owner may make."""
 
     ACT = "act"
     """Train: start runs, join them, send rows, follow policies, and stop the runs it started."""
@@ -37,7 +37,9 @@ class WorkerGrant:
     """
     The run that the rollout workers with one token take part in, and the module they run.
 
-    `owner` is the id of the token that started the run, with which theirs ends; empty for none.
+    `module` is the SHA-256 of the module in hex. `owner` is the id of the token that started the
+    run: when that token ends, the workers' token ends, too. It is empty if no token started the
+    run.
     """
 
     run_id: str
@@ -63,7 +65,7 @@ class WorkerTokens:
         self._grants: dict[bytes, WorkerGrant] = {}
 
     def issue(self, grant: WorkerGrant) -> str:
-        """Return a new token."""
+        """Return a new token with the rights of `grant`."""
         token = secrets.token_urlsafe(32)
         self._grants[digest_of(token)] = grant
         return token
@@ -73,7 +75,7 @@ class WorkerTokens:
         self._grants.pop(digest_of(token), None)
 
     def find(self, digest: bytes) -> WorkerGrant | None:
-        """Return the grant of the token with that digest, None without one."""
+        """Return the grant of the token with this SHA-256, None for an unknown token."""
         return self._grants.get(digest)
 
 
@@ -111,10 +113,16 @@ class Caller:
 
     def require(self, enough: AccessRole, method: str, path: str) -> None:
         """
-        Raise HiveRefused unless the role allows a route that takes the role `enough`.
+        Raise HiveRefused unless the caller's role allows a route.
 
-        The role `admin` is enough for every route; `read` is enough for a method that changes
-        nothing, such as GET, unless the route takes `admin` (decision 22).
+        The role `admin` is enough for every route. The role `read` is also enough for a method that
+        changes nothing, such as GET, unless the route needs `admin` (decision 22).
+
+        Args:
+            enough: The role that the route needs.
+            method: The HTTP method, such as "POST".
+            path: The path of the request, for the message.
+
         """
         role = self.role
         is_read = role is AccessRole.READ and method in SAFE_METHODS
@@ -154,7 +162,14 @@ class Caller:
         """
         Raise HiveRefused unless the caller may see a run that the token `owner` started.
 
-        A program of the role `act` may ask for what `takes_part` of each run: it may join it.
+        A program of the role `act` may join any run. So it may use the routes that a host needs for
+        that, for which `takes_part` is true, on the runs of other tokens, too.
+
+        Args:
+            run_id: The id of the run, for the message.
+            owner: The id of the token that started the run.
+            takes_part: True for a route that every host of a run needs.
+
         """
         if self.sees(owner) or (takes_part and self.lists(owner)) or self.grant is not None:
             return
@@ -165,7 +180,15 @@ class Caller:
         )
 
     def require_own(self, run_id: str, owner: str, action: str) -> None:
-        """Raise HiveRefused unless the caller may `action` a run that the token `owner` started."""
+        """
+        Raise HiveRefused unless the caller may end a run, or change it in another way.
+
+        Args:
+            run_id: The id of the run, for the message.
+            owner: The id of the token that started the run.
+            action: What the caller wants to do, as a verb for the message, such as "stop".
+
+        """
         if self.owns(owner):
             return
         raise HiveRefused(
@@ -180,7 +203,11 @@ STRANGER = Caller(None)
 
 
 async def until_invalid(caller: Caller) -> None:
-    """Wait until a caller may not be answered any more: a stream ends then, within a second."""
+    """
+    Wait until the caller's token or session is no longer valid, looking once a second.
+
+    A stream of events ends then.
+    """
     while caller.is_valid():
         await asyncio.sleep(_LOOK_EVERY)
 

@@ -39,7 +39,7 @@ class WatchedTokens:
         self.have_existed = self._state is not None
 
     def find(self, digest: bytes) -> TokenEntry | None:
-        """Return the valid token with that digest, None if there is none."""
+        """Return the entry of the valid token with this SHA-256, None if there is none."""
         self.look()
         entry = self._by_digest.get(digest)
         return None if entry is None or entry.is_expired(time.time()) else entry
@@ -52,7 +52,11 @@ class WatchedTokens:
         return any(one.id == token_id and not one.is_expired(now) for one in entries)
 
     def look(self, *, now: bool = False) -> None:
-        """Read the file if it has changed; checks for that at most each half second, or `now`."""
+        """
+        Read the token file again if it has changed.
+
+        The file is looked at twice a second at most, or at once with `now`.
+        """
         if not now and time.monotonic() - self._looked < _LOOK_EVERY:
             return
         self._looked = time.monotonic()
@@ -102,11 +106,11 @@ class Credentials:
 
     @property
     def operator(self) -> bytes:
-        """The digest of the operator's token, empty without one."""
+        """The SHA-256 of the operator's token, empty if the hive has no such token."""
         return self._operator
 
     def find(self, digest: bytes) -> Caller | None:
-        """Return the caller with the token of that digest, None if it is not valid."""
+        """Return the caller with the token of this SHA-256, None if the token is not valid."""
         if digest and digest == self._operator:
             return Caller(AccessRole.ADMIN, "operator", source=digest)
         grant = self._grant(digest)

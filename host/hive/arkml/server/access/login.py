@@ -56,7 +56,7 @@ class BrowserLogin:
         self._pace = LoginPace()
 
     def routes(self) -> list[Route]:
-        """Return both routes."""
+        """Return the routes `POST /login` and `POST /logout`."""
         return [
             Route(LOGIN_PATH, self._login, methods=["POST"]),
             Route(LOGOUT_PATH, self._logout, methods=["POST"]),
@@ -113,7 +113,7 @@ def session_id_in(scope: Scope, origin: RequestOrigin) -> str:
 
 
 def info_of(caller: Caller, *, needs_token: bool) -> CallerInfo:
-    """Return a caller with a role as the object of the wire."""
+    """Return the role, the name and the owner of a caller as a message for clients."""
     assert caller.role is not None
     return CallerInfo(caller.name, caller.role.value, caller.owner, needs_token)
 

@@ -33,7 +33,7 @@ class LoginPace:
         self._in_all, self._counted = 0.0, clock()
 
     def wait(self, address: str) -> float:
-        """Return the seconds until a login from an address is considered, 0 for at once."""
+        """Return the seconds after which a login from an address may be tried, 0 for at once."""
         now = self._clock()
         count, last = self._failures.get(_network(address), (0, now))
         if now - last > _FORGET_AFTER:
@@ -45,7 +45,7 @@ class LoginPace:
         return max(0.0, own, (surplus + 1.0) / _PER_SECOND if surplus >= 0 else 0.0)
 
     def fail(self, address: str) -> None:
-        """Count a failed login."""
+        """Count a failed login from an address, so that the next one waits longer."""
         now, network = self._clock(), _network(address)
         count, last = self._failures.pop(network, (0, now))
         self._failures[network] = (1 if now - last > _FORGET_AFTER else count + 1, now)

@@ -14,11 +14,11 @@ _MOST = 64
 
 class OneTimeTokens:
     """
-    Tokens that are taken once, within LIFE_SECONDS. Used by one event loop.
+    Tokens for one login each, valid for LIFE_SECONDS. Used by one event loop.
 
-    Each stands for the token with the digest `source`, whose rights a session that begins with it
-    has, and with which it ends. There are 64 at most: a new one takes the
-    place of the oldest.
+    A one-time token stands for a lasting token, whose SHA-256 is its `source`. The session that
+    begins with it has the rights of the lasting token, and ends with that token. There are 64
+    one-time tokens at most: a new one replaces the oldest.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +26,9 @@ class OneTimeTokens:
         self._issued: dict[bytes, tuple[float, bytes]] = {}
 
     def issue(self, source: bytes) -> str:
-        """Return a new token, which is not valid for a `source` that is empty."""
+        """
+        Return a new token that stands for `source`; if `source` is empty, no login accepts it.
+        """
         now = self._clock()
         live = {key: one for key, one in self._issued.items() if one[0] > now}
         self._issued = dict(list(live.items())[1 - _MOST :])
@@ -35,6 +37,6 @@ class OneTimeTokens:
         return token
 
     def take(self, digest: bytes) -> bytes | None:
-        """Return the source of the token with that digest, once; None for an invalid token."""
+        """Use up the token with this SHA-256, and return its source; None for an invalid token."""
         until, source = self._issued.pop(digest, (0.0, b""))
         return source if source and until > self._clock() else None

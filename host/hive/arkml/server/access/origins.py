@@ -80,7 +80,7 @@ class OriginRules:
         self._proxies = _networks(options.trusted_proxies)
 
     def read(self, scope: Scope) -> RequestOrigin:
-        """Return the origin of a request."""
+        """Return the origin of a request, from its ASGI scope."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         peer = (scope.get("client") or ("", 0))[0]
         client, scheme = peer, scope["scheme"]
@@ -166,11 +166,12 @@ class OriginRules:
 
 def browser_problem(request: RequestOrigin, *, by_cookie: bool) -> str:
     """
-    Return why a request without a token of its own is refused, empty if it is not.
+    Return why a request without a token of its own is refused, empty if it is accepted.
 
-    It comes with the cookie of a session, or to a hive that needs no token. A page of another
-    origin cannot make it, nor change anything by a form or an image. A program that is not a
-    browser sends neither Origin nor Sec-Fetch-Site: without a cookie, it may do everything.
+    Such a request has the cookie of a session (`by_cookie`), or comes to a hive that needs no
+    token. A page of another origin may not make it. A page of the hive may change something only by
+    JSON with the header X-Arkml, which forms and images cannot send. A program that is not a
+    browser sends neither Origin nor Sec-Fetch-Site; without a cookie it may do everything.
     """
     site = request.headers.get(b"sec-fetch-site", b"").decode("latin-1")
     changes = request.method not in SAFE_METHODS
@@ -186,7 +187,7 @@ def browser_problem(request: RequestOrigin, *, by_cookie: bool) -> str:
 
 
 def has_own_header(request: RequestOrigin) -> bool:
-    """Return whether a request has a body of JSON by its type, and our own header."""
+    """Return whether a request has the content type of JSON, and the header X-Arkml."""
     kind = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     return kind == _JSON and request.headers.get(OWN_HEADER) == b"1"
 

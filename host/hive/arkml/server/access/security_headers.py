@@ -37,5 +37,5 @@ DATA: Final[Headers] = {
 
 
 def as_text(headers: Headers) -> str:
-    """Return headers as lines of HTTP/1.1."""
+    """Return headers as text, a line for each, as HTTP/1.1 writes them."""
     return "".join(f"{name.decode()}: {value.decode()}\r\n" for name, value in headers.items())

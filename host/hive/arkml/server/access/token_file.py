@@ -57,7 +57,7 @@ class TokenEntry:
     expires_at: int = 0
 
     def is_expired(self, now: float) -> bool:
-        """Return whether the token has expired at a time."""
+        """Return whether the token has expired at `now`, in seconds since the Unix epoch."""
         return 0 < self.expires_at <= now
 
     @classmethod
@@ -156,9 +156,9 @@ class TokenFile:
 
     def revoke(self, wanted: str) -> TokenEntry:
         """
-        Remove the token of that id or name, and return its entry.
+        Remove the token whose id or name is `wanted`, and return its entry.
 
-        Raises UsageError if there is none, HiveError and OSError.
+        Raises UsageError if there is no such token, HiveError for a damaged file, and OSError.
         """
         with self._changing():
             known = self.read()

@@ -1,4 +1,6 @@
-"""One trace a body: from the hive's log over the learner to the version that a host gets."""
+"""
+A trace for each body of rows: through the log and the learner, to the policy version made from it.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +42,18 @@ _UPDATE, _PUBLISH, _DELIVER, _OVER = 1, 2, 3, 4
 
 
 def traced(app: ASGIApp) -> ASGIApp:
-    """Return an application that records traces, or `app` itself where they are off."""
+    """Return an application that records traces, or `app` itself while tracing is off."""
     on = tracing("arkml-hive")
     return app if on is None else TracedBodies(app, on)
 
 
 class TracedBodies:
     """
-    ASGI middleware that records a trace of each sampled body.
+    ASGI middleware that records a trace of each sampled body of rows.
 
     A trace begins in a host that sends the header `traceparent`, or here. The answer with the first
-    policy version that learned from a body has such a header, too, for the host that receives it.
+    policy version that learned from a body also carries such a header, for the host that receives
+    the version.
     """
 
     def __init__(self, app: ASGIApp, on: Tracing) -> None:
@@ -112,9 +115,9 @@ class TracedBodies:
 
 class FollowedBodies:
     """
-    The bodies of one run that are followed, by one task that looks at them when the run changes.
+    The traced bodies of one run, followed by one task that looks at them when the run changes.
 
-    `ended` is called once there are none any more.
+    `ended` is called once no body is followed any more.
     """
 
     def __init__(self, run: Run, ended: Callable[[], object]) -> None:
@@ -127,16 +130,22 @@ class FollowedBodies:
         return len(self._bodies)
 
     def add(self, body: FollowedBody) -> None:
-        """Follow one more."""
+        """Follow one more body."""
         self._bodies.append(body)
         if self._task is None:
             self._task = asyncio.create_task(self._watch())
 
     def deliver(self, version: int, n_opts: int) -> str:
         """
-        End the traces of bodies that a version of `n_opts` updates is made of.
+        End the traces of all bodies that a delivered policy version has learned from.
 
-        Returns the header `traceparent` of the oldest, empty without one.
+        Args:
+            version: The number of the policy version.
+            n_opts: The number of updates of that policy.
+
+        Returns:
+            The header `traceparent` of the oldest of these traces, empty if there are none.
+
         """
         headers = [one.deliver(version, n_opts) for one in self._bodies]
         return next(filter(None, headers), "")
@@ -165,7 +174,7 @@ class FollowedBodies:
 
 
 class FollowedBody:
-    """The trace of one body after it was appended: one span of STAGES after the other."""
+    """The trace of one body from its arrival in the log on: a span for each of STAGES, in order."""
 
     def __init__(self, on: Tracing, root: Span, appended: Appended) -> None:
         self.began = time.monotonic()
@@ -185,7 +194,7 @@ class FollowedBody:
         return self._stage >= _OVER
 
     def look(self, run: Run) -> None:
-        """Record the progress that the learner and the hive have made with the rows."""
+        """Record how far the learner and the hive have come with the rows of the body."""
         if self._stage >= _DELIVER:
             return
         n_opts, newest = run.document.n_opts, run.policies.newest
@@ -200,9 +209,15 @@ class FollowedBody:
 
     def deliver(self, version: int, n_opts: int) -> str:
         """
-        Note that an answer has a version of `n_opts` updates; the first one ends the trace.
+        Note that a policy version is delivered; the first one made from the body ends the trace.
 
-        Returns the header for its receiver, empty if the version is too old or not the first one.
+        Args:
+            version: The number of the policy version.
+            n_opts: The number of updates of that policy.
+
+        Returns:
+            The header `traceparent` for the receiver, empty if this version does not end the trace.
+
         """
         if not _UPDATE <= self._stage < _OVER or n_opts <= self._before:
             return ""
@@ -212,7 +227,7 @@ class FollowedBody:
         return header
 
     def give_up(self, reason: str) -> None:
-        """End the present span with a reason, unless the trace has ended."""
+        """End the span in progress, and the trace, with a reason, unless the trace has ended."""
         if not self.is_over:
             self._span.set_attribute("arkml.given_up", reason)
             self._end_span()

@@ -26,9 +26,9 @@ _log = SafeLogger(__name__)
 
 class HiveReadiness:
     """
-    The readiness of a hive: it is open, not ending, and its directory can be written.
+    The readiness of a hive: it is open, is not ending, and can write to its data directory.
 
-    The directory is tried once a second at most, by a byte in a file without a name.
+    Once a second at most, it tries to write a byte to a file without a name there.
     """
 
     def __init__(self, hive: Hive) -> None:
@@ -58,7 +58,7 @@ class HiveReadiness:
 
 
 def health_routes(hive: Hive) -> list[Route]:
-    """Return the routes of both paths, which say `ok` or `not ready` and nothing else."""
+    """Return the routes `/healthz` and `/readyz`, which answer `ok` or `not ready`."""
     readiness = HiveReadiness(hive)
 
     async def health(_: Request) -> Response:

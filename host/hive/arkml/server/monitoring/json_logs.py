@@ -36,7 +36,7 @@ def start_logs(log_format: LogFormat, *, debug: bool = False) -> None:
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, str | int]:
-    """Return the run, session, worker, request and trace of a line, without missing ones."""
+    """Return the run, session, worker, request and trace of a log record, as far as it has them."""
     given = {name: vars(record)[name] for name in _FIELDS if name in vars(record)}
     known = known_fields() | given
     return {name: known[name] for name in _FIELDS if name in known}
@@ -44,13 +44,13 @@ def fields_of(record: logging.LogRecord) -> dict[str, str | int]:
 
 class JsonLine(logging.Formatter):
     """
-    Formats lines as JSON objects: `time`, `level`, `logger`, `message`, and known fields.
+    Formats log records as JSON objects: `time`, `level`, `logger`, `message`, and known fields.
 
-    `exception` is a traceback. Everything but ASCII is escaped, so that a line is a line.
+    `exception` is a traceback. Everything but ASCII is escaped, so that a record is one line.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a line without its end."""
+        """Return a log record as one line of JSON, without a line break at its end."""
         line: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -64,14 +64,14 @@ class JsonLine(logging.Formatter):
 
 
 class TextLine(logging.Formatter):
-    """Formats lines as `TIME LEVEL MESSAGE run=ID session=INDEX request=ID`."""
+    """Formats log records as `TIME LEVEL MESSAGE run=ID session=INDEX request=ID`."""
 
     def __init__(self, *, tracebacks: bool) -> None:
         super().__init__()
         self._tracebacks = tracebacks
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a line, with a traceback after it if these are shown."""
+        """Return a log record as a line, and the traceback after it if tracebacks are shown."""
         message = harmless(record.getMessage()).replace("\n", "\\n")
         words = [_time(record), f"{record.levelname:<7}", message]
         words += [f"{name}={value}" for name, value in fields_of(record).items()]

@@ -40,7 +40,11 @@ _NOTICES: tuple[NoticeKind, ...] = (
 
 
 class RunSeries(NamedTuple):
-    """A series of each live run, with its id and its name as labels; None leaves a sample out."""
+    """
+    A Prometheus series of each live run, labeled with the run's id and name.
+
+    `read` returns the value for a run, or None to leave the sample out.
+    """
 
     name: str
     kind: Kind
@@ -49,7 +53,7 @@ class RunSeries(NamedTuple):
 
 
 class HiveSeries(NamedTuple):
-    """A series without labels; None leaves it out."""
+    """A Prometheus series of the hive, without labels; `read` returns None to leave it out."""
 
     name: str
     kind: Kind
@@ -232,7 +236,7 @@ def _named(run: Run) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def metrics_route(hive: Hive) -> Route:
-    """Return the route of `/metrics`, which has the format that the request accepts."""
+    """Return the route `/metrics`, which answers in the text format that a request accepts."""
     scraping = asyncio.Lock()
 
     async def answer(request: Request) -> Response:
@@ -247,7 +251,11 @@ def metrics_route(hive: Hive) -> Route:
 
 
 def exposition(figures: HiveFigures, accept: str | None) -> tuple[bytes, str]:
-    """Return the text for a scrape, and its type. Raises HiveRefused without the package."""
+    """
+    Return the text of a scrape and its content type, which `accept` chooses.
+
+    Raises HiveRefused if the Prometheus library is not installed.
+    """
     try:
         from prometheus_client import CollectorRegistry, ProcessCollector
         from prometheus_client.exposition import choose_encoder
@@ -269,7 +277,7 @@ def exposition(figures: HiveFigures, accept: str | None) -> tuple[bytes, str]:
 
 
 def families(figures: HiveFigures) -> Iterator[Metric]:
-    """Yield the families of a scrape, as the Prometheus library has them, which escapes labels."""
+    """Yield the metric families of a scrape as objects of the Prometheus library."""
     yield _family(
         "gauge", "arkml_hive_info", "1, with the version of arkml.", "version",
         [((RELEASE,), 1)],

@@ -18,12 +18,12 @@ _LAST = "last-event-id"
 
 class EventStreams:
     """
-    The ASGI application of streams: `?runs=ID,ID` names the runs whose metrics a page shows.
+    The ASGI application of event streams: `?runs=ID,ID` names the runs whose metrics a page shows.
 
     The header Last-Event-ID is the number of the last event that a page has received; a page that
     closed its stream itself sends the parameter `last_event_id` instead. A token of the role `act`
-    gets the events of the runs that it started. A stream ends with its client, its token and the
-    hive.
+    gets the events of the runs that it started. A stream ends when its client leaves, its token
+    ends or the hive is closed.
     """
 
     def __init__(self, feed: Feed) -> None:

@@ -40,16 +40,16 @@ _SHOWN = ("rollout/ep_rew_mean", "rollout/ep_len_mean", "eval/mean_reward", "eva
 
 class Event(NamedTuple):
     """
-    An event.
+    An event of a hive, as browsers receive it.
 
     Attributes:
-        number: Its number.
-        run: The run that it is for, None for every stream.
+        number: Its number, which increases from event to event.
+        run: The id of the run whose streams get it, None for every stream.
         kind: Its kind, such as "metrics".
-        data: Its bytes.
+        data: Its bytes, as a server-sent event.
         owner: The id of the token that started that run.
-        part: Returns its values for a stream of that token, in an event for every stream; None if
-            they are the same for all.
+        part: For an event to every stream: takes the id of a token, and returns the values that a
+            stream of this token may see. None if they are the same for all.
 
     """
 
@@ -75,8 +75,8 @@ class Feed:
     """
     The last events of a hive, which streams are read from.
 
-    Events are numbered upwards, also over restarts of the hive. A minute
-    after the last stream has ended, collecting ends too.
+    Event numbers keep increasing when the hive is restarted. A minute after the last stream has
+    ended, the hive stops collecting events.
     """
 
     def __init__(self, hive: Hive) -> None:
@@ -97,11 +97,15 @@ class Feed:
         self, runs: frozenset[str], last: int | None, owner: str | None = None
     ) -> AsyncGenerator[bytes, None]:
         """
-        Yield events from now on, or after number `last`; metrics and events of these runs only.
+        Yield events from now on, or after number `last`, until the hive ends.
 
-        With `owner`, the id of a token, they are about the runs alone that it has started.
+        If events after `last` are not kept any more, the first one is `reset`.
 
-        Where events after `last` are gone, the first one is `reset`. Ends with the hive.
+        Args:
+            runs: The ids of the runs whose metrics and histories are included.
+            last: The number of the last event that the client has received, None for none.
+            owner: The id of a token, to include only the runs that it started; None for all runs.
+
         """
         self._streams += 1
         try:
@@ -311,5 +315,5 @@ def _encoded(number: int, kind: str, values: Any) -> bytes:
 
 
 def parts(text: str) -> Iterator[str]:
-    """Yield the ids in a query, separated by commas."""
+    """Yield the ids in a query parameter, which are separated by commas."""
     return (part for part in text.split(",") if part)

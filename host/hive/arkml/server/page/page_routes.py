@@ -153,7 +153,7 @@ PAGE_OPERATIONS: tuple[Operation[Any], ...] = (
 
 
 def page_routes(hive: Hive, site: SiteFiles) -> list[Route]:
-    """Return the routes of streams and of the page's files, which come after all others."""
+    """Return the routes of event streams and of the page's files, which come after all others."""
     streams = EventStreams(Feed(hive))
     return [
         Route(EVENTS_PATH, endpoint=streams, methods=["GET"]),

@@ -1,4 +1,4 @@
-"""The files of the page, open to all: they hold no data. Served at `/`."""
+"""The files of the hive's web page. They hold no data, so anyone may fetch them. Served at `/`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class _File(NamedTuple):
 
 
 class SiteFiles:
-    """The ASGI application of the page's files, which are read and packed when it is made."""
+    """
+    The ASGI application of the page's files, which it reads and compresses once, at its start.
+    """
 
     def __init__(self) -> None:
         self._files = {

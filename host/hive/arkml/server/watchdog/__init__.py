@@ -1,1 +1,1 @@
-"""The watchdog of runs: rules about their metrics, and what they have found."""
+"""The watchdog of runs: rules that detect trouble in a run's metrics, and their findings."""

@@ -1,4 +1,4 @@
-"""Findings about one run: all rules, with their patience, each said once until it has recovered."""
+"""The findings of all rules about one run, each reported once until the run has recovered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = SafeLogger(__name__)
 
 
 class Finding(NamedTuple):
-    """Trouble of a run: its kind, and a sentence."""
+    """Trouble that a rule has found in a run: its kind, and a sentence for people."""
 
     kind: NoticeKind
     text: str
@@ -25,10 +25,10 @@ class Finding(NamedTuple):
 
 class Findings(Struct):
     """
-    What the rules have seen of one run, and said of it.
+    The state of all rules about one run, and the kinds of trouble that they have reported.
 
-    A finding is made once, and again when the run was well meanwhile; `packed` keeps that for the
-    next process of a hive.
+    Trouble is reported once, and again only if the run has recovered meanwhile; `packed` keeps the
+    state for the next process of the hive.
     """
 
     _returns: Returns = field(default_factory=Returns)
@@ -42,7 +42,11 @@ class Findings(Struct):
 
     @classmethod
     def unpacked(cls, data: bytes, run: str) -> Findings:
-        """Return what `packed` has kept of a run, nothing seen if that is damaged, and logged."""
+        """
+        Return the state that `packed` has written for a run.
+
+        Damaged data are logged, and replaced by the state before any report.
+        """
         try:
             return msgspec.msgpack.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -50,11 +54,21 @@ class Findings(Struct):
             return cls()
 
     def packed(self) -> bytes:
-        """Return all of it as MessagePack, which unlike JSON has numbers that are not finite."""
+        """
+        Return the state as MessagePack, which unlike JSON can hold numbers that are not finite.
+        """
         return msgspec.msgpack.encode(self)
 
     def look(self, sample: Sample, settings: Settings, goal: float | None = None) -> list[Finding]:
-        """Return what is new by a report of a run, which wants a mean return of `goal` or none."""
+        """
+        Return the trouble that a report of metrics newly reveals.
+
+        Args:
+            sample: The report.
+            settings: The settings of the run.
+            goal: The mean return at which the training is to end, None for none.
+
+        """
         self._returns.take(sample.values, sample.rows)
         measure = Measure(settings, self._returns, goal)
         rules: tuple[Rule, ...] = (self._diverging, self._collapsed, self._stuck, self._slow)

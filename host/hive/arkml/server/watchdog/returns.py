@@ -1,4 +1,4 @@
-"""The returns of a run as its rules see them: where they began, their best, their spread."""
+"""The mean returns of a run as its rules see them: the first, the best, and their spread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ ninetieth percentile, that of three evaluations of ten episodes 0.07.
 
 
 class Course(Struct):
-    """The first, the highest and the newest of mean returns, with the rows at the highest."""
+    """
+    The first, the best and the newest of a series of mean returns.
+
+    `best_at` is the number of rows that the run had at the best one.
+    """
 
     first: float
     best: float
@@ -33,7 +37,7 @@ class Course(Struct):
     newest: float
 
     def add(self, value: float, rows: int) -> None:
-        """Add the next mean return."""
+        """Add the next mean return, reached when the run had `rows` rows."""
         self.newest = value
         if value > self.best:
             self.best, self.best_at = value, rows
@@ -43,13 +47,13 @@ class Returns(Struct):
     """
     Mean returns of training episodes and of evaluations.
 
-    Means of training episodes that are not between their tenth and ninetieth percentile are left
-    out: one episode of 1e30 makes them what it is.
+    Means of training episodes outside of their tenth to ninetieth percentile are left out: a single
+    episode with a return of 1e30 would otherwise determine its mean.
 
     Attributes:
         training: Means of the last 100 training episodes, None before twenty have ended.
-        evaluated: Means of three evaluations each, None before there are as many.
-        episodes: Training episodes that have ended.
+        evaluated: Means of three evaluations each, None before three evaluations.
+        episodes: Number of training episodes that have ended.
 
     """
 
@@ -63,13 +67,15 @@ class Returns(Struct):
 
     @property
     def spread(self) -> float:
-        """The distance of the percentiles when the run began, a hundredth of the mean at least."""
+        """
+        The distance between the percentiles when the run began, at least a hundredth of the mean.
+        """
         first = 0.0 if self.training is None else self.training.first
         return max(self._spread, 0.01 * abs(first))
 
     @property
     def is_better(self) -> bool:
-        """True if the run has become better than it was when it began."""
+        """True if the mean return is better now than when the run began."""
         found = ((self.training, _GAIN_TRAINING), (self.evaluated, _GAIN_EVALUATED))
         return any(
             course is not None and course.best - course.first > share * self.spread
@@ -78,12 +84,21 @@ class Returns(Struct):
 
     @property
     def newest(self) -> float | None:
-        """The newest mean return: of evaluations, else of training episodes, None before any."""
+        """
+        The newest mean return of evaluations, or without one of training episodes; None before any.
+        """
         course = self.evaluated or self.training
         return None if course is None else course.newest
 
     def take(self, values: Mapping[str, float], rows: int) -> bool:
-        """Take a report; return whether it has a new mean return."""
+        """
+        Add a report of metrics; return whether it has a new mean return.
+
+        Args:
+            values: The value of each metric by its name.
+            rows: The number of rows that the run had.
+
+        """
         self.episodes = values.get(_EPISODES, self.episodes)
         self._low, self._high = values.get(_LOW, self._low), values.get(_HIGH, self._high)
         is_new = _MEAN in values and self._low <= values[_MEAN] <= self._high

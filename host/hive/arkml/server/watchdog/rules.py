@@ -18,7 +18,9 @@ _LEAST_UPDATES = 1_000
 
 
 class Sample(NamedTuple):
-    """A report of metrics, when the run had `rows` rows and its policy `updates` updates."""
+    """
+    A report of metrics by name, when the run had `rows` rows and its policy `updates` updates.
+    """
 
     rows: int
     updates: int
@@ -26,7 +28,15 @@ class Sample(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """What a report is measured by: settings and returns of its run, and the return it wants."""
+    """
+    The facts by which rules judge a report.
+
+    Attributes:
+        settings: The settings of the run.
+        returns: The mean returns of the run so far.
+        goal: The mean return at which the training is to end, None for none.
+
+    """
 
     settings: Settings
     returns: Returns
@@ -35,13 +45,14 @@ class Measure(NamedTuple):
 
 class Rule(Protocol):
     """
-    A condition of a run that people want to know of.
+    A rule that detects one kind of trouble in a run's reports of metrics.
 
-    A rule is a struct of what it has seen, so that it can be kept and goes on after a restart.
+    A rule is a struct with all that it remembers of earlier reports, so that it can be stored and
+    continues after a restart.
 
     Attributes:
         kind: Kind of its notices.
-        patience: Looks in a row that have to find it.
+        patience: Number of successive reports in which it must find trouble before it is reported.
 
     """
 
@@ -49,17 +60,17 @@ class Rule(Protocol):
     patience: ClassVar[int]
 
     def look(self, sample: Sample, measure: Measure, /) -> str | None:
-        """Return one sentence if the run is in trouble, empty if not, None if that is unknown."""
+        """Return a sentence if the run is in trouble, "" if it is not, None if that is unknown."""
 
 
 class Diverging(Struct):
     """
-    Losses that are not finite, or have grown without bound; critics that expect the impossible.
+    A rule that detects losses that are not finite or grow without bound, and absurd critics.
 
-    A loss has grown if its median over ten reports is a thousand times the lowest such median
-    before, in sixty reports in a row: it is for a while where the first reward is found. Critics
-    expect the impossible if the mean of what they expect is ten times what a whole horizon of the
-    largest return would be.
+    A loss has grown if its median over ten reports is a thousand times the lowest such median so
+    far, in sixty successive reports; for a while, losses also grow when the first reward is found.
+    Critics are absurd if the mean of their estimates is ten times the return of a whole horizon
+    with the largest reward so far.
     """
 
     kind: ClassVar[NoticeKind] = "diverging"
@@ -122,11 +133,11 @@ class Diverging(Struct):
 
 class Collapsed(Struct):
     """
-    A policy that has stopped to explore before it was good, moves too far, or has got worse.
+    A rule that detects a policy that stops exploring too early, changes too fast, or gets worse.
 
     Attributes:
         kind: Kind of its notices.
-        patience: Looks in a row that have to find it.
+        patience: Number of successive reports in which it must find trouble before it is reported.
 
     """
 
@@ -236,7 +247,9 @@ class Collapsed(Struct):
 
 
 class Stuck(Struct):
-    """A run that is no better than it was at its beginning, or far from its goal for long."""
+    """
+    A rule that detects a run that is no better than at its beginning, or stays far from its goal.
+    """
 
     kind: ClassVar[NoticeKind] = "stuck"
     patience: ClassVar = 1
@@ -302,7 +315,9 @@ class Stuck(Struct):
 
 
 class Slow(Struct):
-    """A learner that makes less than half of the updates for each row that are wanted."""
+    """
+    A rule that detects a learner with less than half of the updates for each row that are wanted.
+    """
 
     kind: ClassVar[NoticeKind] = "slow"
     patience: ClassVar = 1

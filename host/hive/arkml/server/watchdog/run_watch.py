@@ -1,4 +1,4 @@
-"""The watch over one run: its rules, what they have said, and the receivers of notices."""
+"""The watch over one run: its rules, their findings, and the receivers of notices."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Notices:
         self._page = page
 
     def tell(self, document: Document, entry: HistoryEntry) -> None:
-        """Have a notice sent about an event of a run."""
+        """Send a notice about an event of a run to all receivers, in the background."""
         if entry.about is not None:
             request = document.request
             run = document.id, request.name, request.game
@@ -47,10 +47,11 @@ class RunWatch:
     """
     The rules of one run, which look at each report of its metrics.
 
-    What they find is an event of the run, a line of the log and a notice. A kind is said once, and
-    again when the run has recovered from it, at most every ten minutes, also by another process of
-    the hive: what the rules have seen is kept with the metrics, and what was said is in the
-    history. `counts` has how often each kind was said since the process began.
+    A finding becomes an event of the run, a line of the log and a notice. A kind of trouble is
+    reported once, and again when the run has recovered from it, at most every ten minutes. This
+    holds across restarts of the hive: the state of the rules is stored with the metrics, and the
+    findings are in the history. `counts` has the number of findings of each kind since the process
+    began.
     """
 
     def __init__(
@@ -67,11 +68,15 @@ class RunWatch:
         }
 
     def restore(self, seen: bytes) -> None:
-        """Go on from what the rules had seen when `look` returned it."""
+        """Continue with the state of the rules that an earlier call of `look` returned."""
         self._findings = Findings.unpacked(seen, self._document.id)
 
     def look(self, points: Sequence[Point], rows: int) -> bytes:
-        """Look at a report of metrics, when the run has `rows` rows; return all that was seen."""
+        """
+        Look at a report of metrics, and return the state of the rules after it.
+
+        `rows` is the number of rows that the run had.
+        """
         values = {name: float(value) for name, _, value in points}
         sample, goal = Sample(rows, self._document.n_opts, values), self._start.now.goal
         settings = self._document.request.settings
@@ -80,7 +85,14 @@ class RunWatch:
         return self._findings.packed()
 
     def note_restart(self, reason: str, *, has_diverged: bool) -> None:
-        """Note that the learner has ended, and another one starts, which is logged elsewhere."""
+        """
+        Note that the learner has ended and another one starts; the log has this already.
+
+        Args:
+            reason: Why the learner has ended.
+            has_diverged: Whether losses or weights were not finite.
+
+        """
         if has_diverged:
             self._say("diverging", f"the learner diverges: {reason}")
         self.counts["restarted"] += 1
@@ -90,7 +102,7 @@ class RunWatch:
             self._notices.tell(self._document, entry)
 
     def note_goal(self, report: GoalReached) -> None:
-        """Note that a training that plays for the run has reached its goal."""
+        """Note that a training that feeds this run has reached its goal."""
         self._say(
             "goal",
             f"the goal is reached: a mean return of {report.mean_return:,.4g} in"
