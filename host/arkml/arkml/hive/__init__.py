@@ -1,4 +1,4 @@
-"""The hive as a host sees it: the wire, the client, and the hive that a host starts itself."""
+"""The hive as a host sees it: its protocol, a client, and a hive that the host starts itself."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NICE = 5
 
 def give_way() -> None:
     """
-    Give this thread a lower priority than the frames, where a thread can have its own: on Linux.
+    Lower the priority of this thread below the threads of frames, on Linux; elsewhere do nothing.
 
-    In a process that has a lower one already it stays: to raise it is refused to most users.
+    A process that has a lower priority already keeps it, because most users may not raise it.
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()

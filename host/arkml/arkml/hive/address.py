@@ -19,10 +19,15 @@ _HOST: Final = re.compile(r"[^\s/?#@\[\]\\]+")
 @dataclass(frozen=True, slots=True)
 class Address:
     """
-    The address of a hive, and the token that requests there carry, None for none.
+    The address of a hive, and the token for requests to it.
 
-    With `is_secure` it is reached by TLS. `prefix` is empty, or begins with a slash and ends
-    without one: the path below which a proxy serves the hive.
+    Attributes:
+        host: Host name or IP address.
+        port: Port.
+        token: The token, None to send none.
+        is_secure: True to use TLS.
+        prefix: The path below which a proxy serves the hive, such as "/arkml"; or empty.
+
     """
 
     host: str

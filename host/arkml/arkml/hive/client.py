@@ -107,7 +107,7 @@ class HiveClient(Closing):
 
     @property
     def is_gone(self) -> bool:
-        """True while a hive that a session needs is gone, or does not answer a request."""
+        """True while the hive does not answer although a session or a request waits for it."""
         return self._presence.is_gone
 
     @property
@@ -117,13 +117,13 @@ class HiveClient(Closing):
 
     @property
     def silence(self) -> str:
-        """A sentence about a hive that has not answered for seconds, empty without one."""
+        """A sentence about a hive that has not answered for at least a second, else ""."""
         if not self.is_gone or (seconds := self._presence.silence) < 1.0:
             return ""
         return f"the hive at {self._transport.place} has not answered for {seconds:.0f} s"
 
     def health(self) -> Future[HealthReply]:
-        """Check that a hive answers, with this client's version of the protocol."""
+        """Check that a hive answers, and speaks this client's version of the protocol."""
         return self._ask("GET", "/health", _health_in)
 
     def caller(self) -> Future[CallerInfo]:
@@ -136,10 +136,11 @@ class HiveClient(Closing):
 
     def create(self, request: RunRequest) -> Future[RunInfo]:
         """
-        Create a run, or join the one of that name, as the request says.
+        Create a run, or join the existing run of the same name, as the request says.
 
         If the answer is lost, the request is repeated, and returns the run that it created before.
-        A hive of before, which knows no origin and no goal, gets the request without them.
+        A hive of an older release, which knows no origin and no goal, gets the request without
+        them.
         """
 
         async def create() -> RunInfo:
@@ -157,11 +158,11 @@ class HiveClient(Closing):
         return await self._transport.ask("POST", "/runs", body=request, key=new_key())
 
     def run(self, run_id: str) -> Future[RunInfo]:
-        """Look one run up."""
+        """Fetch the description of a run."""
         return self._ask("GET", _path(run_id), _run_in)
 
     def details(self, run_id: str) -> Future[RunDetails]:
-        """Look one run up, with its settings and its best policy."""
+        """Fetch the description of a run, with its settings, its best policy and its sessions."""
         return self._ask("GET", _path(run_id), lambda answer: read(answer, RunDetails))
 
     def config(self, run_id: str) -> Future[str]:
@@ -169,27 +170,45 @@ class HiveClient(Closing):
         return self._ask("GET", _path(run_id, "config"), _text)
 
     def snapshot(self, run_id: str, which: SnapshotKind) -> Future[bytes]:
-        """Fetch a policy as an ONNX file."""
+        """Fetch a policy of a run, such as the newest or the best, as an ONNX file."""
         path = _path(run_id, f"snapshot?which={which}")
         return self._ask("GET", path, lambda answer: answer.content, is_file=True)
 
     def metrics(self, run_id: str) -> Future[list[MetricValue]]:
-        """Fetch the newest value of every metric."""
+        """Fetch the newest value of every metric of a run."""
         path = _path(run_id, "metrics")
         return self._ask("GET", path, lambda answer: read(answer, MetricsReply).metrics)
 
     def series(self, run_id: str, name: str, since: int = 0) -> Future[list[SeriesPoint]]:
-        """Fetch the values of a metric, such as rollout/ep_rew_mean, from the step `since` on."""
+        """
+        Fetch the values of a metric of a run, in order of their steps.
+
+        Args:
+            run_id: Id of the run.
+            name: Name of the metric, such as "rollout/ep_rew_mean".
+            since: The first step.
+
+        """
         path = _path(run_id, f"series?name={quote(name, safe='')}&since={since}")
         return self._ask("GET", path, lambda answer: read(answer, SeriesReply).series)
 
     def histograms(self, run_id: str, name: str = "", since: int = 0) -> Future[HistogramReply]:
-        """Return the names of all histograms, and the one of that name from a row on."""
+        """
+        Fetch the summaries of all histograms of a run, and one of them over time.
+
+        Args:
+            run_id: Id of the run.
+            name: Name of the histogram to fetch over time, empty for none.
+            since: The number of rows of the run at which it begins.
+
+        """
         path = _path(run_id, f"histograms?name={quote(name, safe='')}&since={since}")
         return self._ask("GET", path, lambda answer: read(answer, HistogramReply))
 
     def begin_evaluation(self, run_id: str, version: int) -> Future[RunInfo]:
-        """Have a policy version kept until its evaluation is reported; look the run up."""
+        """
+        Ask the hive to keep a policy version until its evaluation is reported; return the run.
+        """
         path = _path(run_id, "evaluations/begin")
         return self._ask("POST", path, _run_in, EvaluationStart(version))
 
@@ -199,7 +218,7 @@ class HiveClient(Closing):
         return self._ask("POST", path, lambda answer: read(answer, EvaluationReply).best, report)
 
     def keep_replay(self, run_id: str, report: ReplayReport) -> Future[list[KeptReplay]]:
-        """Have the replay of an evaluated episode kept; list those that the run keeps then."""
+        """Send the replay of an evaluated episode; return all replays that the run keeps then."""
         path = _path(run_id, "replays")
         return self._ask("POST", path, lambda answer: read(answer, ReplayList).replays, report)
 
@@ -211,7 +230,15 @@ class HiveClient(Closing):
     def replay(
         self, run_id: str, kind: ReplayKind, version: int | None = None
     ) -> Future[ReplayDocument]:
-        """Fetch a replay that a run keeps; a recorded one is named by its version."""
+        """
+        Fetch a replay that a run keeps.
+
+        Args:
+            run_id: Id of the run.
+            kind: The kind of the replay, such as "best".
+            version: The policy version of a recorded episode; None for other kinds.
+
+        """
         of = "" if version is None else f"&version={version}"
         path = _path(run_id, f"replay?which={kind}{of}")
         return self._ask(
@@ -219,21 +246,21 @@ class HiveClient(Closing):
         )
 
     def note_module(self, run_id: str, report: ModuleReport) -> Future[HistoryEntry]:
-        """Have it noted that a run is trained with another module of its guest."""
+        """Tell the hive that a run continues with a rebuilt module of its guest."""
         path = _path(run_id, "events")
         return self._ask("POST", path, lambda answer: read(answer, HistoryEntry), report)
 
     def label(self, run_id: str, change: LabelsChange) -> Future[LabelsReply]:
         """
-        Change the title, the note, the tags, the star or the archive of a run.
+        Change the title, the note, the tags or the star of a run, or whether it is archived.
 
-        What the change leaves out stays. The future raises HiveRefused with status 409 for a note
-        that was changed meanwhile.
+        Fields that the change leaves out stay as they are. The future raises HiveRefused with
+        status 409 for a note that was changed meanwhile.
         """
         return self._ask("PATCH", _path(run_id), lambda answer: read(answer, LabelsReply), change)
 
     def events(self, run_id: str, since: int = 0) -> Future[list[HistoryEntry]]:
-        """List the last events of a run after `since`, nanoseconds since the Unix epoch."""
+        """List the last events of a run after `since`, in nanoseconds since the Unix epoch."""
         path = _path(run_id, f"events?since={since}")
         return self._ask("GET", path, lambda answer: read(answer, HistoryReply).events)
 
@@ -243,7 +270,7 @@ class HiveClient(Closing):
         return self._ask("POST", path, _run_in, report)
 
     def note_frames(self, run_id: str, frames: int) -> Future[RunInfo]:
-        """Tell the hive the frames of a run that was started for a number of them."""
+        """Tell the hive how many frames were played of a run that ends after a number of frames."""
         return self._ask("POST", _path(run_id, "frames"), _run_in, FramesReport(frames))
 
     def stop(self, run_id: str) -> Future[RunInfo]:
@@ -256,7 +283,7 @@ class HiveClient(Closing):
         return self._ask("DELETE", path, lambda answer: read(answer, DeletedRun).deleted)
 
     def checkpoint(self, run_id: str) -> Future[str]:
-        """Save a checkpoint now, and return its name."""
+        """Save a checkpoint of a run now, and return its name."""
         path = _path(run_id, "checkpoints")
         return self._ask(
             "POST", path, lambda answer: read(answer, CheckpointReply).checkpoint, Nothing()
@@ -268,7 +295,7 @@ class HiveClient(Closing):
         return self._ask("GET", path, lambda answer: read(answer, CheckpointList).checkpoints)
 
     def memory(self, run_id: str) -> Future[ReplayAudit]:
-        """Compare the log of a run with the replay buffer of its learner."""
+        """Fetch the numbers of rows in the log of a run and in the replay buffer of its learner."""
         return self._ask("GET", _path(run_id, "memory"), lambda answer: read(answer, ReplayAudit))
 
     def module(self, sha256: str) -> Future[bytes]:
@@ -278,19 +305,24 @@ class HiveClient(Closing):
 
     def upload_module(self, sha256: str, data: bytes) -> Future[None]:
         """
-        Give the hive a module for rollout workers, unless it has it.
+        Upload a module for rollout workers, unless the hive already has it.
 
         `sha256` is the SHA-256 of `data`, in lower hex. The future raises HiveRefused if the hive
-        takes no modules, or not this one.
+        accepts no modules, or not this one.
         """
         return self._start(self._upload_module(sha256, data, for_workers=True))
 
     def keep_guest(self, run_id: str, report: GuestReport, data: bytes) -> Future[GuestReport]:
         """
-        Have the module of a run's guest kept with the run, so that its policies can be watched.
+        Store the module of a run's guest with the run, so that people can watch its policies.
 
-        `data` are the bytes of the module that `report` names. The future raises HiveRefused if the
-        hive plays no versions, or takes not this module.
+        The future raises HiveRefused if the hive lets nobody watch, or does not accept this module.
+
+        Args:
+            run_id: Id of the run.
+            report: The name, arguments and SHA-256 of the guest's module.
+            data: Bytes of the module.
+
         """
 
         async def keep() -> GuestReport:
@@ -315,10 +347,18 @@ class HiveClient(Closing):
         """
         Begin a session of a run.
 
-        `on_policy` is called on the client's thread with each newer policy version and its ONNX
-        file. `choices` counts the choices of all branches, which rows may mask: 5, for example, for
-        branches of 3 and 2. With `block` the guest waits for credit of the learner's rate limiter,
-        with `sync` it is in lockstep with the learner.
+        Args:
+            run_id: Id of the run.
+            features: Number of features of a row.
+            actions: Number of actions of a row.
+            on_policy: Called on the client's thread with each newer policy version and its ONNX
+                file.
+            choices: Number of choices of all branches together, which rows may mask: 5, for
+                example, for branches of 3 and 2.
+            role: Whether the rows are for training or for an evaluation.
+            block: Whether the guest waits for credit of the learner's rate limiter.
+            sync: Whether the guest runs in lockstep with the learner.
+
         """
         return self._start(
             self._join(
@@ -333,9 +373,15 @@ class HiveClient(Closing):
         self, run_id: str, columns: RowColumns, key: str
     ) -> Future[DemonstrationUpload]:
         """
-        Send demonstrations to a run, and return the session that sent them, which is still open.
+        Send demonstrations to a run; return the session that sent them, which is still open.
 
-        Rows that were sent with that `key` before are not sent again.
+        Rows that were sent with the same key before are not sent again.
+
+        Args:
+            run_id: Id of the run.
+            columns: The rows.
+            key: A text that identifies the rows, such as their SHA-256.
+
         """
         upload = DemonstrationUpload(self._transport, run_id, columns, key=key)
 

@@ -1,4 +1,4 @@
-"""Delivery of rows to a hive: numbered, sent until they are acknowledged, counted."""
+"""Delivery of rows to a hive: bodies of rows are numbered, and sent until they are acknowledged."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SHOWN, _REASON = 80, 200  # characters of a metric's name, and of a hive's reas
 @dataclass(slots=True)
 class Ledger:
     """
-    Counts of a session's rows by their fate.
+    Counts of a session's rows: accepted by the hive, refused by it, or discarded by the host.
 
     `checksum` is the XOR of the hashes of all accepted rows, 0 unless they are hashed (see
     `protocol.audit`). `renewed` is the number of times that the session was joined again.
@@ -91,7 +91,7 @@ class RowSender(Protocol):
     sid: str
 
     async def join(self) -> int:
-        """Join, or join again; return the number of the last body that the hive has."""
+        """Join the run, or join it again; return the number of the last body that the hive has."""
         ...
 
     def update(self, state: SessionState) -> None:
@@ -101,9 +101,9 @@ class RowSender(Protocol):
 
 class Delivery:
     """
-    The sending of rows from an outbox, one body at a time.
+    Sends the rows of an outbox to a hive, one body at a time.
 
-    `settled` is the number of rows that are at the hive, refused by it, or discarded.
+    `settled` is the number of rows that are accepted by the hive, refused by it, or discarded.
     """
 
     def __init__(self, transport: HiveTransport, outbox: Outbox, sender: RowSender) -> None:
@@ -122,9 +122,10 @@ class Delivery:
 
     async def send(self, *, partial: bool) -> bool:
         """
-        Send the oldest full body, or with `partial` any rows; return false if there are none.
+        Send the oldest full body, or with `partial` all rows that wait, and await the answer.
 
-        Raises HiveRefused and RunGone once the hive takes no more rows of the session.
+        Returns False if there is nothing to send. Raises HiveRefused and RunGone once the hive
+        accepts no more rows of the session.
         """
         self._outbox.trim()
         taken = self._outbox.take(partial=partial)
@@ -146,7 +147,7 @@ class Delivery:
         return True
 
     def relieve(self) -> None:
-        """Drop the oldest rows while there are too many and the hive is slow."""
+        """Drop the oldest rows if more wait than may, while the hive is slow to answer a body."""
         if self._is_sending:  # otherwise rows that were taken may not be copied yet
             self._outbox.trim()
 

@@ -1,4 +1,4 @@
-"""The name of this machine, as hives and their people are told it."""
+"""The name of this machine, as hives and their users see it."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from arkml.hive.protocol.run_origin import MAX_HOST
 
 
 def host_name() -> str:
-    """Return the name of this machine, cut off at the length that a hive takes."""
+    """Return the name of this machine, cut off at the length that a hive accepts."""
     return socket.gethostname().encode(errors="replace").decode()[:MAX_HOST]

@@ -1,4 +1,4 @@
-"""Notices of runs, posted to webhooks and handed to a command, without holding up the teller."""
+"""Notices about runs, sent to webhooks and to a command without making the caller wait."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class NotifyOptions:
 
     @property
     def is_empty(self) -> bool:
-        """True without a receiver."""
+        """True if there is neither a webhook nor a command."""
         return not self.urls and not self.command
 
 
@@ -152,8 +152,8 @@ class Notifier(Closing):
     """
     Sends notices to all receivers, each on a thread of its own.
 
-    `tell` never waits. A receiver that fails is one sentence for `warn`, by default a line of the
-    log, and none more until it has taken a notice again.
+    `tell` never waits. When a receiver fails, `warn` is called with one sentence, and not again
+    until the receiver has accepted a notice. By default `warn` writes to the log.
     """
 
     def __init__(self, options: NotifyOptions, warn: Callable[[str], object] | None = None) -> None:
@@ -164,13 +164,13 @@ class Notifier(Closing):
         self._lines = [_Line(one, told) for one in receivers]
 
     def tell(self, notice: WebhookNotice) -> None:
-        """Have a notice sent. Any thread may call it."""
+        """Queue a notice for all receivers. Any thread may call this."""
         body = notice.as_bytes()
         for line in self._lines:
             line.put(body)
 
     def close(self, seconds: float = 0.0) -> None:
-        """End the threads, which have `seconds` for the notices that wait. Safe to call twice."""
+        """End the threads, which have `seconds` to send waiting notices. Safe to call twice."""
         until = time.monotonic() + seconds
         for line in self._lines:
             line.end()

@@ -1,4 +1,4 @@
-"""The queue of rows to be sent, from the thread of the frames to the client's thread."""
+"""The queue of rows to send, from the thread that plays frames to the client's thread."""
 
 from __future__ import annotations
 
@@ -69,12 +69,21 @@ class Outbox:
 
     The writer calls `begin`, `append`, `note` and `end`, the reader all other methods, and also
     `end` for a writer that stopped. Each field is written by one of them and only read by the
-    other; assignments and operations on the ends of a deque are atomic. The writer calls `wake`
-    when a body is full, and `pause` after the rows of a frame, once in BATCH_SECONDS at most. Rows
+    other; assignments and operations on the ends of a deque are atomic. Rows that are appended
     after `begin` are not taken before `end`, so that metrics noted in between are sent with them.
 
-    `choices` is the number of choices that a row may mask. `max_rows` is the number of rows that
-    may wait, at first as many as fit `max_bytes`; beyond it the oldest rows are dropped.
+    Args:
+        features: Number of features of a row.
+        actions: Number of actions of a row.
+        wake: Called by the writer when enough rows for a body wait.
+        pause: Called by the writer after the rows of a frame, once in BATCH_SECONDS at most.
+        choices: Number of choices that a row may mask.
+        max_bytes: Bytes of rows that may wait; beyond it the oldest rows are dropped.
+        rows: Largest number of rows of a body.
+
+    Attributes:
+        max_rows: Number of rows that may wait, as many as fit `max_bytes`.
+
     """
 
     def __init__(
@@ -117,7 +126,11 @@ class Outbox:
         self._masks: deque[_Masks] = deque()
 
     def narrow(self, parts: Sequence[Part]) -> None:
-        """Keep the values of images in bytes, before any row is there. parts: of a row, or none."""
+        """
+        Store the values of images as bytes from now on. Called before any row is appended.
+
+        `parts` are the parts of a row's observation, of which images are some.
+        """
         self._split = RowSplit(self._split.features, parts)
         self._fit()
 
@@ -131,11 +144,11 @@ class Outbox:
 
     @property
     def body_rows(self) -> int:
-        """Rows of a full body."""
+        """Number of rows of a full body."""
         return self._rows
 
     def begin(self) -> None:
-        """Begin rows whose metrics are noted after they are appended."""
+        """Hold back the rows that are appended from now on, until their metrics are noted."""
         self._begun = self.appended
 
     def end(self) -> None:
@@ -146,7 +159,7 @@ class Outbox:
             self._wake()
 
     def end_stale(self) -> None:
-        """Release the rows since `begin` if there was no other `begin` since the previous call."""
+        """Release the rows since `begin` if `begin` was not called since the last `end_stale`."""
         seen, self._seen = self._seen, self._begun
         if seen is not None and seen == self._seen:
             self.end()
@@ -166,11 +179,23 @@ class Outbox:
         masks: npt.NDArray[Any] | None = None,
     ) -> None:
         """
-        Copy n rows, or only the rows marked in `keep`, bool, [n]. Never blocks.
+        Copy n rows into the queue, or only the rows marked in `keep`. Never blocks.
 
-        Rows that are left out are counted if their features are not finite. agent, step, reward,
-        state: [n]. features: [n, F]. action: [n, A]. masks: [n, choices], 0 for a masked choice, or
-        None; the masks [1, 0, 1], for example, forbid choice 1.
+        Rows that are left out are counted if their features are not finite.
+
+        Args:
+            agent: Id of the agent of each row, [n].
+            step: Number of the row among the agent's rows, [n].
+            version: The policy version that acted.
+            reward: The reward that led to each row, [n].
+            state: The state of the agent's episode, [n].
+            features: The features of each row, [n, F].
+            action: The actions of each row, [n, A].
+            keep: bool, [n]: the rows to copy; None for all.
+            kind: The use of the rows.
+            masks: [n, choices], 0 for a masked choice, or None; for example, [1, 0, 1] forbids
+                choice 1.
+
         """
         if keep is not None:
             self._non_finite += int((~np.isfinite(features[~keep]).all(axis=1)).sum())
@@ -225,7 +250,12 @@ class Outbox:
         return frame
 
     def note(self, items: Iterable[tuple[int, str, float]]) -> None:
-        """Queue metrics: the number of rows appended before theirs, or NO_ROW; name; value."""
+        """
+        Queue metrics of rows, each as (row, name, value).
+
+        `row` is the number of rows that were appended before the metric's row, or NO_ROW for a
+        metric that belongs to no row.
+        """
         there = self.appended  # later rows were refused
         self._notes.extend(
             (row if row < there else NO_ROW, name, value) for row, name, value in items
@@ -252,21 +282,21 @@ class Outbox:
         return self._reported - before
 
     def take_non_finite(self) -> int:
-        """Return the number of rows with features that are not finite, since the last call."""
+        """Return the number of rows since the last call that were left out as not finite."""
         before, self._non_finite_taken = self._non_finite_taken, self._non_finite
         return self._non_finite_taken - before
 
     def take_outside(self) -> int:
-        """Return the values of images that were clipped to 0 to 255 since the last call."""
+        """Return the number of image values since the last call that were clipped to 0 to 255."""
         before, self._outside_taken = self._outside_taken, self._outside
         return self._outside_taken - before
 
     def take(self, *, partial: bool) -> tuple[RowKind, RowColumns] | None:
         """
-        Return the oldest rows if they fill a body, with `partial` any rows; None if there are none.
+        Return the oldest rows as columns, as many as a full body has; None if there are too few.
 
-        The columns are views, valid until the next `take` or `trim`. Their meta is empty: see
-        `take_notes`.
+        With `partial`, fewer rows are enough, but at least one. The columns are views, valid until
+        the next `take` or `trim`. They contain no metrics, which `take_notes` returns.
         """
         while self._chunks:
             chunk = self._chunks[0]
@@ -289,7 +319,11 @@ class Outbox:
         return chunk.kind, RowColumns(*(*rows_of, _NO_META))
 
     def take_notes(self) -> list[tuple[int, str, float]]:
-        """Return the metrics of the rows taken last, such as (3, "speed", 0.5) for row 3."""
+        """
+        Return the metrics of the rows taken last as (row, name, value), such as (3, "speed", 0.5).
+
+        `row` counts from the first of these rows; it is NO_ROW for a metric that belongs to no row.
+        """
         first, end = self._last
         notes = []
         while self._notes and ((row := self._notes[0][0]) < end or row == NO_ROW):
@@ -298,7 +332,9 @@ class Outbox:
         return notes
 
     def take_masks(self) -> npt.NDArray[Any]:
-        """Return the masks of the rows taken last, with the place of each row: META, [m]."""
+        """
+        Return the masks of the rows taken last as metrics: META, [m], each with its row's index.
+        """
         first, end = self._last
         taken = []
         while self._masks and self._masks[0].rows[0] < end:
@@ -314,11 +350,13 @@ class Outbox:
         return np.concatenate(taken) if taken else _NO_META
 
     def release(self, rows: int) -> None:
-        """Note that `rows` of the rows taken are settled: at the hive, refused by it, or lost."""
+        """
+        Note that `rows` of the rows taken are settled: accepted by the hive, refused or discarded.
+        """
         self._released += rows
 
     def trim(self) -> None:
-        """Drop the oldest rows while there are too many."""
+        """Drop the oldest rows while more wait than `max_rows`."""
         while self.outstanding > self.max_rows and self._chunks:
             chunk = self._chunks[0]
             if not chunk.is_over:

@@ -29,8 +29,8 @@ class PolicyPoll:
     """
     A long poll that calls `on_policy` with each newer policy version and its ONNX file.
 
-    Where no frame may be late there is a `pause`, which returns when a frame has just ended.
-    Versions are then requested a second apart, and handed on after a pause, so some are skipped.
+    A host whose frames must be on time gives a `pause`, which returns when a frame has just ended.
+    Versions are then requested a second apart, and passed on after a pause, so some are skipped.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Presence of a hive, logged once when the hive is gone and once when it is back."""
+"""A watch over a hive, which logs once that the hive is gone and once that it is back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE = 1.5
 
 class Presence:
     """
-    A watch over one hive. A hive that answers but takes nothing also counts as gone.
+    A watch over one hive. A hive that answers but accepts no requests counts as gone, too.
 
     `is_gone` may be read from any thread.
     """
@@ -33,7 +33,7 @@ class Presence:
 
     @property
     def silence(self) -> float:
-        """Seconds without an answer, as long as the hive is watched. Any thread may ask."""
+        """Seconds since the last answer, while the hive is watched. Any thread may read it."""
         return monotonic() - max(self._since, self._transport.answered)
 
     async def watch(self, is_needed: Callable[[], bool]) -> None:

@@ -35,10 +35,10 @@ _FORBIDDEN = 403
 
 class RunSession:
     """
-    One session of a run.
+    One session of a run, as a host holds it.
 
-    The thread of the frames appends to `outbox` and calls `must_wait` and `wait`; everything else
-    runs on `loop`, the client's.
+    The thread that plays frames appends to `outbox` and calls `must_wait` and `wait`; everything
+    else runs on `loop`, the client's.
 
     Attributes:
         failure: The reason why rows cannot be delivered any more, or None.
@@ -95,7 +95,7 @@ class RunSession:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
-        """Join the run, and begin to send and to poll. Raises HiveError."""
+        """Join the run, and begin to send rows and to poll for policies. Raises HiveError."""
         self._delivery.seq = await self.join()
         pump = asyncio.ensure_future(self._pump())
         pause = None if self._block else self._frame_end
@@ -105,12 +105,12 @@ class RunSession:
 
     @property
     def ledger(self) -> Ledger:
-        """Counts of the rows by their fate."""
+        """Counts of the rows: accepted by the hive, refused by it, or discarded."""
         return self._delivery.ledger
 
     @property
     def settled(self) -> int:
-        """Number of rows that are at the hive, refused by it, or discarded."""
+        """Number of rows that are accepted by the hive, refused by it, or discarded."""
         return self._delivery.settled
 
     def loaded(self, version: int) -> None:
@@ -119,7 +119,7 @@ class RunSession:
         self._open_gate()
 
     def must_wait(self) -> bool:
-        """Return true if the guest has to wait. Costs less than a microsecond."""
+        """Return whether the guest has to wait for the learner. Takes less than a microsecond."""
         if not self._block or self.failure is not None:
             return False
         out = self.outbox.outstanding
@@ -128,7 +128,9 @@ class RunSession:
         return self._hold or out >= self._credit
 
     def wait(self, timeout: float) -> bool:
-        """Block for at most `timeout` seconds until the guest may run; return true if it may."""
+        """
+        Block for at most `timeout` seconds while the guest has to wait; return whether it may run.
+        """
         self._is_waiting = True  # before the check: every change from here on opens the gate
         try:
             if self.must_wait():
@@ -139,7 +141,11 @@ class RunSession:
             self._is_waiting = False
 
     def leave(self, *, stop: bool) -> Future[None]:
-        """Send the remaining rows and leave, on any thread; `stop` stops the run for all."""
+        """
+        Send the remaining rows and leave; `stop` also stops the run for all other sessions.
+
+        Any thread may call this.
+        """
 
         def begin() -> None:
             if self._leaving is None:
@@ -153,7 +159,7 @@ class RunSession:
         return self.ended
 
     async def join(self) -> int:
-        """Join, or join again; return the number of the last body that the hive has."""
+        """Join the run, or join it again; return the number of the last body that the hive has."""
         joined = await join_run(self._transport, self.run_id, self._request)
         if self.sid not in ("", joined.sid):
             log.warning("a session of run %s, unknown to its hive, is joined again", self.run_id)

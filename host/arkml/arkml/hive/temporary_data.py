@@ -18,9 +18,9 @@ _UNLOCKED_FOR = 3_600.0
 
 class TemporaryData:
     """
-    A temporary directory that is locked by this process and its forks as long as one of them runs.
+    A temporary directory, locked as long as this process or a fork of it runs.
 
-    A new one also removes the directories that killed hosts have left behind.
+    Making one also removes the directories that killed hosts have left behind.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class TemporaryData:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def remove(self) -> None:
-        """Remove the directory, as far as that is possible."""
+        """Remove the directory; what cannot be removed is left."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry, on where OTEL_EXPORTER_OTLP_ENDPOINT is set."""
+"""Traces by OpenTelemetry, recorded if the variable OTEL_EXPORTER_OTLP_ENDPOINT is set."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ log = SafeLogger(__name__)
 
 class Tracing:
     """
-    Spans of one process, exported in the background.
+    The recorder of this process's spans, which exports them in the background.
 
-    The application's own provider of traces, if it has one, is left alone.
+    If the application has set up OpenTelemetry itself, that is left alone.
     """
 
     def __init__(self, side: Side) -> None:
@@ -95,8 +95,14 @@ class Tracing:
         """
         Start a span, which the caller ends.
 
-        `parent` is another span, or the header `traceparent` of a request; empty begins a trace,
-        which is recorded as the sampler of OTEL_TRACES_SAMPLER decides, else by chance.
+        Args:
+            name: Name of the span.
+            kind: Whether the span is a request sent, a request answered, or neither.
+            parent: Another span, or the header `traceparent` of a request. Empty begins a new
+                trace, which is recorded or not as the sampler in OTEL_TRACES_SAMPLER decides, by
+                default at random.
+            attributes: Attributes of the span by name.
+
         """
         if not parent and self._chance() >= self._share:
             return self._left_out
@@ -110,17 +116,28 @@ class Tracing:
         parent: str | Span = "",
         attributes: Attributes | None = None,
     ) -> AbstractContextManager[Span]:
-        """Record the time of a block, and the error that ends it; see `start`."""
+        """
+        Record the time of a block as a span, and the error that ends it.
+
+        Args:
+            name: Name of the span.
+            kind: Whether the span is a request sent, a request answered, or neither.
+            parent: Another span, or the header `traceparent` of a request; empty for a new trace.
+            attributes: Attributes of the span by name.
+
+        """
         if not parent and self._chance() >= self._share:
             return self._left_out_block
         return _block_of(self._start(name, kind, parent, attributes))
 
     def is_left_out(self, header: str) -> bool:
-        """Return whether a `traceparent` says that its trace is not recorded."""
+        """Return whether the header `traceparent` says that its trace is not recorded."""
         return self._follows_parents and header[-1:] in _LEFT_OUT and len(header) == _LENGTH
 
     def header(self, span: Span) -> str:
-        """Return the header `traceparent` with which another process continues a span's trace."""
+        """
+        Return the header `traceparent`, by which another process adds spans to a span's trace.
+        """
         return self._left_out_header if span is self._left_out else _header_of(span)
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
@@ -128,7 +145,7 @@ class Tracing:
         self._run(self._provider.force_flush, seconds)
 
     def close(self, seconds: float = _FLUSH_SECONDS) -> None:
-        """Export all ended spans, for at most `seconds`, and none after that."""
+        """Export all ended spans, for at most `seconds`, and ignore later ones."""
         atexit.unregister(self.flush)
         self._run(self._provider.shutdown, seconds)
 
@@ -185,10 +202,10 @@ def trace_id(span: Span) -> str:
 @cache
 def tracing(side: Side) -> Tracing | None:
     """
-    Return the recorder of the spans of this process, None where traces are off.
+    Return the recorder of the spans of this process, None while tracing is off.
 
-    They are off unless the environment names an endpoint and the packages are installed. If they
-    are missing, one sentence is logged.
+    Tracing is off unless the environment names an endpoint and OpenTelemetry is installed. If it is
+    not, one sentence is logged.
     """
     if not is_wanted(os.environ):
         return None
@@ -219,7 +236,7 @@ def _session() -> Session | None:
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Return whether an environment asks for traces."""
+    """Return whether environment variables ask for traces."""
     is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp")
     return any(map(environment.get, _ENDPOINTS)) and not is_disabled and exporter != "none"

@@ -1,4 +1,4 @@
-"""HTTP requests to one hive: its address, the errors of requests, and refusals that repeat."""
+"""HTTP requests to one hive: its address, errors of requests, and repeated refusals."""
 
 from __future__ import annotations
 
@@ -82,22 +82,28 @@ for _name in ("httpcore.connection", "httpcore.http11"):
 
 class HiveTransport:
     """
-    Requests to one hive, on the event loop that uses it.
+    Sends HTTP requests to one hive, on the event loop that uses it.
 
-    Requests go straight through `transport`, by default real HTTP, because an httpx client logs
-    each of them at INFO. A certificate must be signed by an authority that OpenSSL trusts: the
-    system's authorities, or the files of SSL_CERT_FILE and SSL_CERT_DIR.
+    A certificate must be signed by an authority that OpenSSL trusts: the system's authorities, or
+    the files of SSL_CERT_FILE and SSL_CERT_DIR.
 
-    Of answers by which the hive refuses requests for now (503, for example), only the last `fresh`
-    seconds count.
+    Args:
+        locate: Returns the address of the hive; called before the first request and after each one
+            that failed.
+        transport: Transport of httpx, by default real HTTP. It is used without an httpx client,
+            which would log each request at INFO.
+        max_answer: Largest size of an answer in bytes.
+        fresh: Seconds for which a refusal such as 503 counts as current. `refusal` reports one that
+            was repeated without a longer pause than this.
+        protocol: Version of the protocol.
 
     Attributes:
         answered: Time of the last answer, by the monotonic clock.
-        has_answered: True once an answer was that of a hive.
+        has_answered: True once an answer came from a hive.
         trouble: The reason why no answer has come since, or empty.
-        protocol: Version of the requests.
+        protocol: Version of the protocol.
         place: Address of the hive.
-        waiting: Number of requests on their way to it.
+        waiting: Number of requests that wait for an answer.
         on_request: Called for each request.
 
     """
@@ -139,12 +145,22 @@ class HiveTransport:
         is_file: bool = False,
     ) -> httpx.Response:
         """
-        Return the answer to one request, whatever its status.
+        Send one request and return its answer, whatever its status.
 
-        `path` begins after the version, as "/runs/RUN/policy" does. `is_file` is true where the
-        answer may be as large as a policy or a module. Raises HiveUnreachable, after which the next
-        request locates the hive anew, and ProtocolError for an answer that is too large, or that
-        grants the request and is not a hive's, such as the page of a login to a network.
+        Args:
+            method: The HTTP method.
+            path: The path after the version, such as "/runs/RUN/policy".
+            content: The body as bytes.
+            body: The body as a message, instead of `content`.
+            headers: Further headers.
+            timeout: Seconds to wait for the answer, None for the default.
+            is_file: Whether the answer may be as large as a policy or a module.
+
+        Raises:
+            HiveUnreachable: There was no answer. The next request locates the hive anew.
+            ProtocolError: The answer is too large, or it grants the request and is not a hive's,
+                such as the login page of a network.
+
         """
         try:
             answer = await self._sent(method, path, content, body, headers, timeout, is_file)
@@ -164,7 +180,7 @@ class HiveTransport:
         return answer
 
     def refusal(self, seconds: float) -> str:
-        """Return the reason of a refusal that was repeated for over `seconds`, empty if none."""
+        """Return the reason of a refusal that has been repeated for more than `seconds`, or ""."""
         since = time.monotonic() - self._fresh
         refusals = self._refusals.values()
         return next((why for a, b, why in refusals if b > since and b - a > seconds), "")
@@ -179,11 +195,23 @@ class HiveTransport:
         is_file: bool = False,
     ) -> httpx.Response:
         """
-        Return the answer to one request that the hive grants.
+        Send a request that the hive has to grant, and return its answer.
 
-        A request by GET, or with an idempotency `key`, is repeated if the connection broke, the
-        latter for some seconds. One whose time is over is not: the hive would have as much again.
-        Raises HiveUnreachable, HiveRefused and ProtocolError.
+        A request by GET, or with a `key`, is repeated if the connection breaks, the latter for some
+        seconds. A request that timed out is not repeated: the hive would take as long again.
+
+        Args:
+            method: The HTTP method.
+            path: The path after the version.
+            body: The body, None for none.
+            key: The Idempotency-Key of the request, or empty.
+            is_file: Whether the answer may be as large as a policy or a module.
+
+        Raises:
+            HiveUnreachable: There was no answer.
+            HiveRefused: The hive refused the request.
+            ProtocolError: The answer is not a hive's.
+
         """
         headers = {_KEY_HEADER: key} if key else None
         try:
@@ -218,7 +246,21 @@ class HiveTransport:
     async def fetch(
         self, method: str, path: str, kind: type[Reply], *, body: WireStruct | None = None
     ) -> Reply:
-        """Return the object that answers a request. Raises the same errors as `ask`."""
+        """
+        Send a request, and return the object in its answer.
+
+        Args:
+            method: The HTTP method.
+            path: The path after the version.
+            kind: Type of the object.
+            body: The body, None for none.
+
+        Raises:
+            HiveUnreachable: There was no answer.
+            HiveRefused: The hive refused the request.
+            ProtocolError: The answer is not a hive's, or not of this type.
+
+        """
         return read(await self.ask(method, path, body=body), kind)
 
     async def close(self) -> None:
@@ -393,7 +435,7 @@ def new_key() -> str:
 
 
 def read(answer: httpx.Response, kind: type[Reply]) -> Reply:
-    """Return the object in an answer. Raises ProtocolError."""
+    """Return the object of type `kind` in an answer. Raises ProtocolError."""
     size = len(answer.content)
     if size > MAX_OBJECT:
         raise ProtocolError(f"the hive answered an object of {size} bytes: {MAX_OBJECT} at most")
@@ -423,7 +465,7 @@ def _stranger(answer: httpx.Response) -> str:
 
 
 def reason(answer: httpx.Response) -> str:
-    """Return the sentence with which a hive refuses a request, sanitized and shortened."""
+    """Return the hive's reason for a refusal, as a short sentence without control characters."""
     if stranger := _stranger(answer):
         return stranger
     # Not `text`: its decoder is one that the answer names, and may take the square of its length.

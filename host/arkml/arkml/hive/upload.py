@@ -1,4 +1,4 @@
-"""The upload of demonstrations to a run: rows that exist already, and arrive once."""
+"""The upload of demonstrations to a run, by which each row arrives exactly once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,23 @@ log = SafeLogger(__name__)
 
 class DemonstrationUpload:
     """
-    A session of a run that brings it demonstrations.
+    A session of a run that sends it demonstrations.
 
-    `key` identifies the rows, for example by their SHA-256. A session that joins with the same key
-    continues after the rows that the hive has, so that no row arrives twice, whether the upload is
-    repeated, resumed or made by two hosts at once. `learner` is the name of the run's algorithm; if
-    it `is_on_policy`, no row is sent. All methods run on the client's loop.
+    All methods run on the client's loop.
+
+    Args:
+        transport: The connection to the hive.
+        run_id: Id of the run.
+        columns: The rows.
+        key: A text that identifies the rows, for example their SHA-256. A session that joins with
+            the same key continues after the rows that the hive has, so that no row arrives twice,
+            whether the upload is repeated, resumed or made by two hosts at once.
+
+    Attributes:
+        learner: Name of the run's algorithm.
+        is_on_policy: True if the algorithm learns only from its own policy's rows; no row is sent
+            then.
+
     """
 
     def __init__(
@@ -42,12 +53,12 @@ class DemonstrationUpload:
 
     @property
     def ledger(self) -> Ledger:
-        """Counts of the rows that were sent, by their fate."""
+        """Counts of the sent rows: accepted by the hive, or refused by it."""
         return self._delivery.ledger
 
     async def send(self) -> None:
         """
-        Join the run, and send the rows that it lacks, until the hive has them.
+        Join the run, send the rows that it does not have yet, and wait until the hive has them.
 
         Raises HiveError.
         """
@@ -70,7 +81,7 @@ class DemonstrationUpload:
                 pass
 
     async def join(self) -> int:
-        """Join, or join again; return the number of the last body that the hive has."""
+        """Join the run, or join it again; return the number of the last body that the hive has."""
         joined = await join_run(self._transport, self.run_id, self._request)
         if not self.sid:
             self._outbox.narrow(joined.parts)
@@ -79,10 +90,10 @@ class DemonstrationUpload:
         return joined.acked
 
     def update(self, state: SessionState) -> None:
-        """Ignore the state of the session: nothing waits for its credit."""
+        """Ignore the state of the session: this upload does not wait for credit."""
 
     async def leave(self) -> None:
-        """Leave the run, which stops unless others take part in it."""
+        """Leave the run, which stops unless other sessions take part in it."""
         if self.sid:
             with contextlib.suppress(HiveError):
                 path = f"/sessions/{self.sid}/leave"

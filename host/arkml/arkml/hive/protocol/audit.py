@@ -22,7 +22,7 @@ AUDIT = "ARKML_AUDIT_ROWS"
 
 
 def is_audited() -> bool:
-    """Return whether rows are hashed."""
+    """Return whether rows are hashed, which tests switch on to find lost or changed rows."""
     return os.environ.get(AUDIT) == "1"
 
 
@@ -30,8 +30,14 @@ def row_hashes(session: int, kind: int, columns: RowColumns) -> Words:
     """
     Return a hash of each row: uint64, [n].
 
-    It depends on session, kind, agent, step and the bits of the reward. The checksum of a set of
-    rows is the XOR of their hashes, in any order.
+    The hash depends on the session, the kind, the agent, the step and the bits of the reward. The
+    checksum of a set of rows is the XOR of their hashes, in any order.
+
+    Args:
+        session: Index of the session that sent the rows.
+        kind: Number of their RowKind.
+        columns: The rows.
+
     """
     # Arrays, never single numbers: numpy warns when the arithmetic of those wraps.
     start = _mixed(np.array([session << 2 | kind], np.uint64) + _GOLDEN)

@@ -1,4 +1,4 @@
-"""JSON objects from outside, checked before they are read."""
+"""JSON objects from peers, checked before they are used."""
 
 from __future__ import annotations
 

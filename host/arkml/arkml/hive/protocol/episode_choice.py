@@ -18,7 +18,12 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 
 class ChosenEnd(NamedTuple):
-    """The end of a chosen episode: its place, and the number of ends of that place before it."""
+    """
+    The end of a chosen episode.
+
+    `place` is the index of the slot that its agent had in the choice. `ordinal` is the number of
+    chosen episodes that had ended in this slot before.
+    """
 
     place: int
     ordinal: int
@@ -40,18 +45,18 @@ class _Place:
 
 class EpisodeChoice:
     """
-    Chooses episodes of agents that play side by side, each as it begins.
+    Chooses the episodes that rate a policy, of agents that play side by side, as each begins.
 
     The first episodes that *end* are the short ones, and their mean is biased. So `wanted` episodes
     are shared out evenly among the agents, and all of them are played to their ends: of 10
-    episodes, for example, 4 agents play 3, 2, 2 and 3. The remainder is spread over the agents,
-    since a guest may have its attackers first, or at every second place. If each episode has an
-    agent of its own, a new agent takes the place of the agent that has been gone longest.
+    episodes, for example, 4 agents play 3, 2, 2 and 3. The agents with one more are spread evenly,
+    since a guest may have its attackers first, or at every second position. If each episode has an
+    agent of its own, a new agent takes the slot of the agent that has been gone longest.
 
     An agent that vanishes in an episode would be waited for in vain. `pass_submit` gives up the
-    place of an agent that has been missing for as long as the longest chosen episode so far, and
-    for 500 submits of the others at least: its episode does not count, and the rest of its share
-    goes to the others.
+    slot of an agent that has been missing for as long as the longest chosen episode so far, and for
+    at least 500 submits of the others. Its episode does not count, and the other agents play the
+    rest of its share.
     """
 
     def __init__(self, wanted: int, playing: Sequence[int] = ()) -> None:
@@ -87,21 +92,21 @@ class EpisodeChoice:
 
     @property
     def unended(self) -> int:
-        """Number of agents that have episodes to play, and have ended none."""
+        """Number of agents that have chosen episodes to play, and have ended none yet."""
         return sum(not place.ended for place in self._due())
 
     @property
     def rounds(self) -> int:
-        """Number of chosen episodes that every agent has ended: the lowest of their counts."""
+        """Number of chosen episodes that every agent has ended at least."""
         return min((place.ended for place in self._due()), default=0)
 
     @property
     def chosen_rounds(self) -> int:
-        """Number of episodes chosen of every agent: the lowest of their counts."""
+        """Number of episodes that were chosen of every agent at least."""
         return min((place.chosen for place in self._due()), default=0)
 
     def begin(self, agents: Sequence[int]) -> None:
-        """Choose among the episodes that these agents begin in one submit."""
+        """Note that these agents begin episodes in one submit, and choose among the episodes."""
         known = [agent for agent in agents if agent in self._at]
         for agent in known:
             self._vacant.pop(self._at[agent], None)
@@ -118,7 +123,7 @@ class EpisodeChoice:
                 place.is_chosen = True
 
     def is_chosen(self, agent: int) -> bool:
-        """Return whether the episode that an agent plays is a chosen one."""
+        """Return whether the episode that an agent plays now is a chosen one."""
         at = self._at.get(agent)
         return at is not None and self._places[at].is_chosen
 
@@ -138,7 +143,7 @@ class EpisodeChoice:
         return ChosenEnd(at, place.ended - 1)
 
     def take_back(self, end: ChosenEnd) -> None:
-        """Take back the last end of a place: its episode does not count, and another is chosen."""
+        """Undo the end of a chosen episode, so that it does not count, and choose another one."""
         place = self._places[end.place]
         place.ended -= 1
         place.chosen -= 1
@@ -146,7 +151,7 @@ class EpisodeChoice:
         self._left += 1
 
     def leave(self, agent: int) -> None:
-        """End the episode of an agent as if it had never begun: another is chosen in its place."""
+        """End an agent's episode as if it had never begun; another one is chosen instead."""
         at = self._at.get(agent)
         if at is not None:
             self._drop(self._places[at])

@@ -28,9 +28,9 @@ class Bins(NamedTuple):
     """
     Numbers of values in bins of equal width, which is `2 ** exponent`.
 
-    The first bin is number `first` of the grid: it begins at `first * width`. With exponent -1 and
-    first 3, for example, the bins are [1.5, 2), [2, 2.5) and so on. Wider bins are whole numbers of
-    narrower ones, so that any two histograms can be added exactly, in the wider bins.
+    Bin k begins at `k * width`, and the first bin is number `first`. With exponent -1 and first 3,
+    for example, the bins are [1.5, 2), [2, 2.5) and so on. Wider bins are whole numbers of narrower
+    ones, so that any two histograms can be added exactly, in the wider bins.
     """
 
     exponent: int
@@ -70,14 +70,30 @@ HistogramPoints = tuple[int, list[Histogram]]
 
 
 class HistogramQuery(WireStruct, frozen=True):
-    """Parameters of one histogram over time, from the row `since` on; empty `name` for none."""
+    """
+    Parameters of a request for histograms.
+
+    Attributes:
+        name: The histogram to return over time, empty for none.
+        since: The number of rows of the run at which it begins.
+
+    """
 
     name: str = ""
     since: int = 0
 
 
 class HistogramInfo(WireStruct, frozen=True):
-    """A summary of the newest histogram of a name; `at_bounds` as in `Histogram`."""
+    """
+    A summary of the newest histogram of a feature or action.
+
+    Attributes:
+        name: Name of the feature or action.
+        lowest: The lowest value.
+        highest: The highest value.
+        at_bounds: Share of values at the bounds, from 0 to 1; see `Histogram`.
+
+    """
 
     name: str
     lowest: float
@@ -107,9 +123,9 @@ class HistogramReply(WireStruct, frozen=True):
 
 def bins_of(values: npt.NDArray[Any], least: int = _LEAST_EXPONENT) -> Bins:
     """
-    Return the bins of values: [n], finite, at least one.
+    Return a histogram of finite values, [n], of which there is at least one.
 
-    `least` is the least exponent of their width.
+    Bins are at least `2 ** least` wide.
     """
     low, high = float(values.min()), float(values.max())
     exponent = math.frexp((high - low) / MOST_BINS)[1] - 1 if high > low else least
@@ -127,7 +143,11 @@ def _bin(value: float, exponent: int) -> int:
 
 
 def common_grid(parts: Sequence[Bins], most: int = MOST_BINS) -> tuple[int, int, int]:
-    """Return exponent, first and last bin of the finest grid that holds all, in `most` bins."""
+    """
+    Return the exponent, the first and the last bin of a grid that covers several histograms.
+
+    Its bins are the narrowest that are not narrower than theirs, and at most `most` in number.
+    """
     exponent = max(part.exponent for part in parts)
     first = min(part.first >> (exponent - part.exponent) for part in parts)
     last = max(part.last >> (exponent - part.exponent) for part in parts)
@@ -137,7 +157,16 @@ def common_grid(parts: Sequence[Bins], most: int = MOST_BINS) -> tuple[int, int,
 
 
 def on_grid(part: Bins, exponent: int, first: int, last: int) -> list[int]:
-    """Return the counts in the bins of a coarser grid, which has to hold all values."""
+    """
+    Return the counts of a histogram in wider bins.
+
+    Args:
+        part: The histogram.
+        exponent: The wider bins have the width `2 ** exponent`.
+        first: Number of the first wider bin; the wider bins must cover all values.
+        last: Number of the last wider bin.
+
+    """
     counts = [0] * (last - first + 1)
     shift = exponent - part.exponent
     for number, count in enumerate(part.counts, part.first):
@@ -146,7 +175,7 @@ def on_grid(part: Bins, exponent: int, first: int, last: int) -> list[int]:
 
 
 def added(parts: Sequence[Histogram]) -> Histogram:
-    """Return the sum of histograms with one name."""
+    """Return the sum of histograms of the same feature or action."""
     bins = [part.bins for part in parts]
     grid = common_grid(bins)
     counts = [sum(column) for column in zip(*(on_grid(one, *grid) for one in bins), strict=True)]
@@ -165,9 +194,14 @@ def thin_histograms(
     reports: Sequence[tuple[int, HistogramPoints]], interval: int
 ) -> list[tuple[int, HistogramPoints]]:
     """
-    Add up the histograms of each interval, in nanoseconds, at the time of its last report.
+    Add up the histograms of each interval into one report, at the time of the last one.
 
-    `reports` are in the order of their times. Thinning is idempotent.
+    Thinning is idempotent.
+
+    Args:
+        reports: Times in nanoseconds, ascending, each with its histograms.
+        interval: Length of an interval in nanoseconds.
+
     """
     intervals: dict[int, list[tuple[int, HistogramPoints]]] = {}
     for report in reports:
@@ -183,7 +217,7 @@ def thin_histograms(
 
 
 def checked(values: Any) -> Histogram:
-    """Return the histogram in the items of a list. Raises TypeError and ValueError."""
+    """Return the histogram whose fields are a JSON list. Raises TypeError and ValueError."""
     name, (exponent, first, counts), lowest, highest, at_bounds = values
     bins = Bins(int(exponent), int(first), [int(count) for count in counts])
     histogram = Histogram(str(name), bins, float(lowest), float(highest), float(at_bounds))

@@ -1,4 +1,4 @@
-"""What people note about a run: a title, a note, tags, a star, and whether it is archived."""
+"""The labels that people give a run: a title, a note, tags, a star, and whether it is archived."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _ADVICE = "leave out letters that are not printed, such as controls"
 
 class LabelsChange(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
-    A change of what is noted about a run; what is left out stays.
+    A change of a run's labels; a field that is left out stays as it is.
 
     Attributes:
-        title: Shown in place of the name; empty for the name.
+        title: Shown in place of the run's name; empty to show the name.
         note: A text of several lines.
-        note_revision: Refuses the note by 409 if it has another revision now, as it was changed
-            meanwhile; without it, the note replaces any other one.
+        note_revision: The revision of the note that the change is based on. If the note has another
+            revision now, the change is refused by 409. Without it, the note replaces any other one.
         tags: All tags; one that is given twice counts once.
         starred: True puts the run before others.
         archived: True hides the run in lists, without removing anything.
@@ -70,7 +70,7 @@ class LabelsChange(WireStruct, frozen=True, forbid_unknown_fields=True):
 
 
 class LabelsReply(WireStruct, frozen=True):
-    """A run whose labels have changed, with its note and the revision of that."""
+    """A run whose labels have changed, with its note and the revision of the note."""
 
     run: RunInfo
     note: str

@@ -1,4 +1,4 @@
-"""Names of the metadata that masks choices, and their numbers in a run."""
+"""Names of the metrics by which rows mask choices, and their numbers in a run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _MOST_DIGITS = 9
 
 def mask_names(branches: Sequence[int]) -> list[str]:
     """
-    Return the names of the masks of all choices: for branches of 2 and 3 from mask/0/0 to mask/1/2.
+    Return the names of the masks of all choices, such as mask/1/2 for choice 2 of branch 1.
 
-    These are the first names of a run, so that the index of a choice is the number of its mask.
+    Branches of 2 and 3 choices have the masks mask/0/0 to mask/1/2. These are the first names of a
+    run, so that the index of a choice among all choices is the number of its mask.
     """
     return [
         f"{PREFIX}{branch}/{choice}"
@@ -24,7 +25,11 @@ def mask_names(branches: Sequence[int]) -> list[str]:
 
 
 def masked_choice(name: str, branches: Sequence[int]) -> tuple[int, int] | None:
-    """Return the branch and the choice that a name masks, (1, 2) for mask/1/2; None for others."""
+    """
+    Return the branch and the choice of a mask's name, such as (1, 2) for mask/1/2.
+
+    Returns None for other names.
+    """
     branch, _, choice = name.removeprefix(PREFIX).partition("/")
     if not name.startswith(PREFIX) or max(len(branch), len(choice)) > _MOST_DIGITS:
         return None

@@ -1,4 +1,4 @@
-"""Messages for people who look at runs: curves, histories, logs, settings, resources."""
+"""Messages of the page where people look at runs: curves, events, logs, settings, resources."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ _Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 class CurvesQuery(WireStruct, frozen=True):
     """
-    Parameters of curves: their `names`, separated by commas or as a JSON list of texts.
+    Parameters of a request for curves of a run's metrics.
 
     Attributes:
-        names: Names of metrics.
-        x: The axis over which the points are spread evenly; "updates" stands for rows.
+        names: Names of metrics, separated by commas or as a JSON list of texts.
+        x: The axis over which the points are spread evenly; "updates" has the same effect as
+            "rows".
         points: Largest number of points of each curve, such as 200.
-        since: Nanoseconds since the Unix epoch after which values count.
+        since: Nanoseconds since the Unix epoch; earlier values are left out.
 
     """
 
@@ -52,9 +53,14 @@ class CurvesQuery(WireStruct, frozen=True):
 
 class ThinnedCurve(WireStruct, frozen=True):
     """
-    The values of one metric by time, thinned to the lowest and highest of each part of the axis.
+    The values of one metric over time, thinned: the lowest and highest of each part of the axis.
 
-    `lowest` and `highest` are the extremes of all values, None without any.
+    Attributes:
+        name: Name of the metric.
+        points: The values that are left.
+        lowest: The lowest of all values, None without any.
+        highest: The highest of all values, None without any.
+
     """
 
     name: str
@@ -64,16 +70,25 @@ class ThinnedCurve(WireStruct, frozen=True):
 
 
 class CurvesReply(WireStruct, frozen=True):
-    """The requested curves, in that order; an unknown name has an empty curve."""
+    """The requested curves, in the order of the request; an unknown metric has an empty curve."""
 
     curves: list[ThinnedCurve]
 
 
 class ManyCurvesQuery(WireStruct, frozen=True):
     """
-    Parameters of the curves of several runs: their ids, separated by commas.
+    Parameters of a request for curves of several runs.
 
-    The others are those of one run's curves; `MAX_REPLY_POINTS` bounds runs by names by points.
+    The product of the numbers of runs, names and points is at most `MAX_REPLY_POINTS`.
+
+    Attributes:
+        runs: Ids of the runs, separated by commas.
+        names: Names of metrics, separated by commas or as a JSON list of texts.
+        x: The axis over which the points are spread evenly; "updates" has the same effect as
+            "rows".
+        points: Largest number of points of each curve, such as 200.
+        since: Nanoseconds since the Unix epoch; earlier values are left out.
+
     """
 
     runs: str
@@ -84,7 +99,7 @@ class ManyCurvesQuery(WireStruct, frozen=True):
 
 
 class RunCurves(WireStruct, frozen=True):
-    """The curves of one of several runs; `error` says why there are none, and is empty else."""
+    """The curves of one of the requested runs; `error` says why there are none, or is empty."""
 
     run: str
     curves: list[ThinnedCurve]
@@ -92,20 +107,20 @@ class RunCurves(WireStruct, frozen=True):
 
 
 class ManyCurvesReply(WireStruct, frozen=True):
-    """The curves of the requested runs, in that order."""
+    """The curves of the requested runs, in the order of the request."""
 
     runs: list[RunCurves]
 
 
 class HistoryEntry(WireStruct, frozen=True):
     """
-    An event of a run.
+    An event of a run, such as a restart of its learner.
 
     Attributes:
-        at: Its time, in nanoseconds since the Unix epoch.
+        at: The time of the event, in nanoseconds since the Unix epoch.
         kind: Kind of the event.
         text: One sentence for people.
-        about: Kind of the notice that it was for people who are away, None for other events.
+        about: Kind of the notice that was sent about the event, None if none was.
 
     """
 
@@ -117,13 +132,13 @@ class HistoryEntry(WireStruct, frozen=True):
 
 class ModuleReport(WireStruct, frozen=True):
     """
-    A rebuilt module that a run is trained with from now on.
+    A report that a run continues with a rebuilt module of its guest.
 
     Attributes:
-        before: SHA-256 of the module before, in hex.
-        after: SHA-256 of the module from now on.
-        state: What became of the state of the guest; None if `reason` says so.
-        reason: Why the guest has gone back to a module that it had before, else empty.
+        before: SHA-256 of the earlier module, in hex.
+        after: SHA-256 of the rebuilt module, in hex.
+        state: Whether the guest's state was kept, for example; None if there is a `reason`.
+        reason: Why the guest has gone back to an earlier module, else empty.
 
     """
 
@@ -134,19 +149,19 @@ class ModuleReport(WireStruct, frozen=True):
 
 
 class HistoryQuery(WireStruct, frozen=True):
-    """Parameters of events: nanoseconds since the Unix epoch after which they count."""
+    """Parameters of a request for events: those after `since`, nanoseconds since the Unix epoch."""
 
     since: Count = 0
 
 
 class GoalReached(WireStruct, frozen=True):
     """
-    The news that a training that plays for a run has reached the mean return at which it ends.
+    A report that a training of a run has reached the mean return at which it ends.
 
     Attributes:
         wanted: The mean return that ends the training.
         mean_return: The mean return that was reached.
-        episodes: Number of the episodes of that mean.
+        episodes: Number of the episodes that the mean is taken over.
 
     """
 
@@ -156,7 +171,7 @@ class GoalReached(WireStruct, frozen=True):
 
 
 class FramesReport(WireStruct, frozen=True):
-    """The frames that a training has played for a run, of those that it was started for."""
+    """The number of frames played so far by a training that ends after a number of frames."""
 
     frames: Count
 
@@ -168,20 +183,22 @@ class HistoryReply(WireStruct, frozen=True):
 
 
 class LogQuery(WireStruct, frozen=True):
-    """Parameters of a log: the largest number of its last lines."""
+    """Parameters of a request for a log: the largest number of its last lines."""
 
     lines: Annotated[int, Meta(ge=1, le=5_000)] = 500
 
 
 class LogReply(WireStruct, frozen=True):
-    """The last lines that the learners of a run have printed; `is_whole` if there are no more."""
+    """The last lines that the learners of a run have printed; `is_whole` if these are all lines."""
 
     lines: list[str]
     is_whole: bool
 
 
 class SettingsReply(WireStruct, frozen=True):
-    """The defaults of all settings, and for each run the settings that differ from them."""
+    """
+    The defaults of all settings, and for each run, by its id, the settings that differ from them.
+    """
 
     defaults: dict[str, Any]
     runs: dict[str, dict[str, Any]]
@@ -189,9 +206,10 @@ class SettingsReply(WireStruct, frozen=True):
 
 class ProcessUse(WireStruct, frozen=True):
     """
-    The use of one process, of a run's learner or of the hive itself, whose `run` is empty.
+    The resources that one process uses: a run's learner, or the hive, whose `run` is empty.
 
-    `cpu` is the share of one core since the last measurement, `memory` is in bytes.
+    `cpu` is the number of processors used since the last measurement, such as 0.5; `memory` is in
+    bytes.
     """
 
     run: str
@@ -200,7 +218,7 @@ class ProcessUse(WireStruct, frozen=True):
 
 
 class GpuUse(WireStruct, frozen=True):
-    """The use of one GPU: the share of its time, and its memory in bytes."""
+    """The use of one GPU: the share of time in which it was busy, and its memory in bytes."""
 
     name: str
     share: float
@@ -210,7 +228,14 @@ class GpuUse(WireStruct, frozen=True):
 
 class UsageEntry(WireStruct, frozen=True):
     """
-    The resources that a hive takes at a time; `disk` is in bytes, `gpus` lists the GPUs there are.
+    A measurement of the resources that a hive uses.
+
+    Attributes:
+        at: Nanoseconds since the Unix epoch.
+        disk: Bytes on disk.
+        processes: The use of each process.
+        gpus: The use of each GPU of the machine.
+
     """
 
     at: Count

@@ -1,4 +1,4 @@
-"""The parts of an observation, and what a learner makes of each by its kind."""
+"""The parts of an observation, such as images, and the tensors that a learner makes of them."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ _INNER = "/"  # what the names of other tensors begin with
 
 class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
-    Consecutive features of a row that belong together.
+    Consecutive features of a row that form one part of an observation.
 
     Attributes:
         name: The name, unique among the parts of a row.
-        shape: Its shape in C order: of entities the most of them and the features of each; of a
-            grid height, width and channels; of an image the same.
-        kind: "vector" for numbers in any order; "entities" for things of one kind, whose order
-            means nothing; "grid" for cells; "image" for values from 0 to 255.
-        categories: Each cell of the grid, [height, width], is a whole number below this; 0 for a
-            grid of other numbers.
+        shape: The shape in C order: [most entities, features of an entity] for entities; [height,
+            width, channels] for a grid or an image; [height, width] for a grid of categories.
+        kind: "vector" for numbers without further meaning; "entities" for a varying number of
+            things of one kind, whose order means nothing; "grid" for cells; "image" for values from
+            0 to 255.
+        categories: For a grid of categories, each cell is a whole number below this; 0 for other
+            parts.
 
     """
 
@@ -72,12 +73,16 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def width(self) -> int:
-        """The features that it takes: its values, and before those of entities their number."""
+        """
+        Number of features of a row that the part takes.
+
+        Entities take one more than their values: the first feature is the number of entities.
+        """
         return self.size + (self.kind == "entities")
 
     @property
     def fault(self) -> str:
-        """The sentence that refuses its shape, or empty."""
+        """The reason why the shape cannot be used, as a sentence; empty if it can."""
         if self.width > MOST_FEATURES:
             shown = " x ".join(map(str, self.shape))
             return f"it has {shown} values, and a row has {MOST_FEATURES:,} features at most"
@@ -97,14 +102,14 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
 
 class RowField(NamedTuple):
     """
-    What one input of a policy takes of a row.
+    The features of a row that one input of a policy gets.
 
     Attributes:
         name: The name of the part, with "_count" for the number of its entities.
         shape: The shape of the values of one row.
-        start: The first of its features.
-        part: The part.
-        is_count: True for the number of entities.
+        start: The index of the first of these features in the row.
+        part: The part of the observation.
+        is_count: True for the number of entities, which is an input of its own.
 
     """
 
@@ -121,17 +126,17 @@ class RowField(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """The kind of the part, and "vector" of a number of entities."""
+        """The kind of the part; "vector" for the number of entities."""
         return "vector" if self.is_count else self.part.kind
 
     @property
     def columns(self) -> slice:
-        """Its features in a row."""
+        """The indices of these features in a row."""
         return slice(self.start, self.start + self.size)
 
 
 def fields_of(parts: Iterable[Part]) -> list[RowField]:
-    """Return the fields of rows with these parts, in the order of the row."""
+    """Return the inputs that policies have for rows with these parts, in the order of the row."""
     fields, start = [], 0
     for part in parts:
         if part.kind == "entities":
@@ -143,7 +148,7 @@ def fields_of(parts: Iterable[Part]) -> list[RowField]:
 
 
 def parts_as_text(parts: Sequence[Part]) -> str:
-    """Return parts as JSON, as a policy has them under the key PARTS."""
+    """Return parts as JSON, as ONNX policies store them under the metadata key PARTS."""
     return msgspec.json.encode(tuple(parts)).decode()
 
 
@@ -159,29 +164,33 @@ def parts_of_text(text: str) -> tuple[Part, ...]:
 
 
 def bound_of(field: RowField) -> float:
-    """Return the largest value of numbers that are counted, 0 for others; the least is 0."""
+    """
+    Return the largest value of a category or a number of entities, the least being 0.
+
+    Returns 0 for features that are neither.
+    """
     if field.is_count:
         return float(field.part.shape[0])
     return max(0.0, field.part.categories - 1.0)
 
 
 def numbers_of(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return the parts of a row that are numbers: all but images."""
+    """Return the parts that are not images, whose features are float32."""
     return tuple(part for part in parts if part.kind != "image")
 
 
 def images_of(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return the images of a row."""
+    """Return the parts that are images."""
     return tuple(part for part in parts if part.kind == "image")
 
 
 def learned_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return what a learner is told of parts: none if all are vectors."""
+    """Return the parts that a learner needs to know: none if all are vectors."""
     return () if are_flat(parts) else parts
 
 
 def are_flat(parts: Iterable[Part]) -> bool:
-    """Return whether all parts are vectors, which a learner takes as the row that they are."""
+    """Return whether all parts are vectors, so that a learner treats a row as plain numbers."""
     return all(part.kind == "vector" for part in parts)
 
 
@@ -191,7 +200,7 @@ def in_words(parts: Iterable[Part]) -> str:
 
 
 def parts_fault(parts: Sequence[Part]) -> str:
-    """Return the sentence that refuses parts, or empty."""
+    """Return the reason why parts cannot be used, as a sentence; empty if they can."""
     for part in parts:
         if part.fault:
             return f"observation {part.name!r}: {part.fault}"

@@ -1,4 +1,4 @@
-"""Replays: documents with all that pages show of what a guest did, and those that a run keeps."""
+"""Replays for pages: documents that show the frames, rows and log lines of a played guest."""
 
 from __future__ import annotations
 
@@ -42,12 +42,19 @@ _Small = Annotated[int, Meta(ge=0, lt=1 << 16)]
 
 class ShownPart(WireStruct, frozen=True):
     """
-    Consecutive features that form one part of an observation.
+    Consecutive features that form one part of an observation, as a page shows them.
 
-    `low` and `high` have a bound for each feature, in C order of `shape`, or one for all of them;
-    None where there is none.
-    `kind` and `categories` are those of `Part`; the number of entities that are there is a part of
-    its own, right before them.
+    The number of entities is a part of its own, right before the entities.
+
+    Attributes:
+        name: Name of the part.
+        shape: Its shape.
+        low: The lower bound of each feature, in C order of `shape`, or one for all features; None
+            where there is no bound.
+        high: The upper bounds, likewise.
+        kind: The kind, as in `Part`.
+        categories: The number of categories, as in `Part`.
+
     """
 
     name: _Text
@@ -60,18 +67,19 @@ class ShownPart(WireStruct, frozen=True):
 
 class ShownBehavior(WireStruct, frozen=True):
     """
-    The meaning of the rows of one kind, as the trial page has it of a class of actors.
+    The meaning of the rows of one kind of agents, for a page that shows them.
 
     Attributes:
-        name: Its declared name, empty if it has none.
+        name: The declared name of the kind, empty if it has none.
         observations: The parts of an observation, which cover all features in order.
         low: Lower bound of each continuous action, None without one.
-        high: Upper bound likewise.
-        branches: Number of choices of each of the last actions, which are discrete.
+        high: Upper bound of each continuous action, None without one.
+        branches: Number of choices of each discrete action; discrete actions come last.
         positions: Indices of two features that are coordinates in a plane; empty without any.
-        game: What is declared of the game that they play, None for nothing.
-        names: What people call each action, continuous ones first; empty if that is not declared.
-        choices: What people call each choice, of all branches one after another; empty likewise.
+        game: The declared description of the game, None if there is none.
+        names: Names of the actions for people, continuous ones first; empty if not declared.
+        choices: Names of the choices for people, of all branches one after another; empty if not
+            declared.
 
     """
 
@@ -88,21 +96,23 @@ class ShownBehavior(WireStruct, frozen=True):
 
 class ShownSubmit(WireStruct, frozen=True):
     """
-    A submit and its answer. Each list has an item for each row that is shown.
+    One call in which a guest submits rows, and the answer to it.
+
+    Each list has an item for each row that is shown.
 
     Attributes:
-        behavior: The index of the meaning of its rows.
+        behavior: The index of the meaning of its rows among the document's behaviors.
         session: Number of its session, from 0 in the order of first submits.
         training: True for a session of a training.
         code: The code that the guest got, 0 for success; None if the trace has no answer.
         rows: Number of rows, of which the first are shown.
-        agents: The id of each agent, which may have 64 bits, as text.
+        agents: The id of each row's agent as text, because it may have 64 bits.
         states: The state of the episode of each agent.
-        rewards: Rewards.
-        returns: Sums of the rewards of each agent's episode so far.
-        observations: The features of each row, without those of images.
-        actions: The actions of each row, as the policy gave them; empty if it was refused.
-        values: The values that the policy gave; empty if it gave none but zeros.
+        rewards: The reward of each row.
+        returns: The sum of rewards of each agent's episode so far.
+        observations: The features of each row, without features of images.
+        actions: The actions of each row, as the policy gave them; empty if the submit was refused.
+        values: The value estimates of the policy; empty if all are zero.
         images: The images of each row, in the order of its parts: their values, rounded to bytes,
             as base64. Empty if its rows have none.
 
@@ -123,7 +133,7 @@ class ShownSubmit(WireStruct, frozen=True):
     images: list[list[_Pixels]] = field(default_factory=list)
 
     def first(self, count: int) -> ShownSubmit:
-        """Return it with the first `count` rows of those that are shown."""
+        """Return a copy that shows only the first `count` rows."""
         shorter = {
             name: value[:count]
             for name in self.__struct_fields__
@@ -134,9 +144,14 @@ class ShownSubmit(WireStruct, frozen=True):
 
 class ShownFrame(WireStruct, frozen=True):
     """
-    A frame: the call of an export, with its arguments and its result as one text.
+    A frame of a replay: one call of the guest's export.
 
-    `stopped` is a sentence on a call that was not played to its end, or empty.
+    Attributes:
+        frame: Number of the frame.
+        call: The call with its arguments and its result as text.
+        submits: The submits during the call.
+        stopped: Why the call was not played to its end, as a sentence; else empty.
+
     """
 
     frame: Count
@@ -146,7 +161,7 @@ class ShownFrame(WireStruct, frozen=True):
 
 
 class ShownLine(WireStruct, frozen=True):
-    """A line of the log, or of output, whose `level` is "output"."""
+    """A line of the guest's log, or of its output, which has the `level` "output"."""
 
     frame: Count
     level: Literal["error", "warning", "info", "debug", "trace", "output"]
@@ -154,7 +169,7 @@ class ShownLine(WireStruct, frozen=True):
 
 
 class ShownMark(WireStruct, frozen=True):
-    """A frame to which one may want to jump, with a sentence about it."""
+    """A frame that people may want to jump to, with a sentence about it."""
 
     frame: Count
     kind: Literal["differs", "failed", "stopped", "chosen", "episode"]
@@ -162,7 +177,16 @@ class ShownMark(WireStruct, frozen=True):
 
 
 class ShownCall(WireStruct, frozen=True):
-    """A frame of a backtrace; `places` are source files with lines, innermost first."""
+    """
+    A call in a guest's backtrace.
+
+    Attributes:
+        function: Name of the function.
+        module: Name of the module.
+        offset: Offset of the instruction in the module in bytes, None if it is not known.
+        places: Source files with lines, innermost first.
+
+    """
 
     function: _Text
     module: _Text
@@ -182,7 +206,12 @@ class ShownFailure(WireStruct, frozen=True):
     """
     The failure of a guest.
 
-    `kind` is the class of its error. `calls` is the backtrace, innermost first.
+    Attributes:
+        kind: Name of the error's class.
+        text: The error's message.
+        calls: The backtrace, innermost call first.
+        memory: Memory around the address of a fault, None without one.
+
     """
 
     kind: _Text
@@ -193,21 +222,21 @@ class ShownFailure(WireStruct, frozen=True):
 
 class ReplayDocument(WireStruct, frozen=True):
     """
-    All that a page shows of a replay.
+    A replay of a guest, with everything that a page shows of it.
 
     Attributes:
         guest: Name of the guest.
-        release: The release of arkml that recorded it.
+        release: The release of arkml that recorded the replay.
         recorded_at: Nanoseconds since the Unix epoch.
         first: The number of the first frame of the trace that can be played.
         last: The number of the last frame of the trace.
-        every: Every n-th frame is shown, and those of `marks`.
+        every: Every n-th frame is shown, and the frames of all `marks`.
         behaviors: The meanings of rows.
         frames: The frames that are shown, in order.
-        lines: Lines of the log and of output, in order; the last ones of many.
+        lines: Lines of the log and of output, in order; only the last ones if there are many.
         marks: Frames to jump to, in order.
         opens_at: The number of the frame that is shown first.
-        notes: Sentences on what was left out, and on a trace that has no proper end.
+        notes: Sentences about what was left out, and about a trace that ends too early.
         failure: The failure of the guest, None without one.
 
     """
@@ -227,12 +256,12 @@ class ReplayDocument(WireStruct, frozen=True):
     failure: ShownFailure | None = None
 
     def pack(self) -> bytes:
-        """Return it as JSON, packed by gzip."""
+        """Return the document as JSON, compressed by gzip."""
         return gzip.compress(self.as_bytes(), _LEVEL, mtime=0)
 
     @classmethod
     def unpack(cls, packed: bytes) -> ReplayDocument:
-        """Return the document in packed bytes, from a peer. Raises ProtocolError."""
+        """Return the document in bytes that a peer has packed. Raises ProtocolError."""
         if len(packed) > MAX_PACKED_REPLAY_BYTES:
             raise ProtocolError(
                 f"a replay of {len(packed):,} bytes: {MAX_PACKED_REPLAY_BYTES:,} at most"
@@ -266,11 +295,23 @@ class ReplayReport(WireStruct, frozen=True):
 
     @classmethod
     def of(cls, version: int, score: float, document: ReplayDocument) -> ReplayReport:
-        """Return the report of a document."""
+        """
+        Return the report of a document.
+
+        Args:
+            version: The policy version that has played.
+            score: The return of the episode.
+            document: The document.
+
+        """
         return cls(version, score, b64encode(document.pack()).decode())
 
     def packed(self) -> bytes:
-        """Return the packed document, which may be anything. Raises ProtocolError."""
+        """
+        Return the packed document as bytes, which are not checked.
+
+        Raises ProtocolError for text that is not base64.
+        """
         try:
             return b64decode(self.document, validate=True)
         except (binascii.Error, ValueError) as error:
@@ -278,7 +319,16 @@ class ReplayReport(WireStruct, frozen=True):
 
 
 class KeptReplay(WireStruct, frozen=True):
-    """A replay that a run keeps; `at` is the time of its report, in nanoseconds of Unix."""
+    """
+    An entry about a replay that a run keeps.
+
+    Attributes:
+        kind: "best", "worst", "latest" or "recorded".
+        version: The policy version that has played.
+        score: The return of the episode.
+        at: Time at which the hive received it, in nanoseconds since the Unix epoch.
+
+    """
 
     kind: ReplayKind
     version: PolicyVersion
@@ -287,13 +337,13 @@ class KeptReplay(WireStruct, frozen=True):
 
 
 class ReplayList(WireStruct, frozen=True):
-    """The replays that a run keeps: at most one of each kind, but several are recorded."""
+    """The replays that a run keeps: one of each kind at most, except several recorded ones."""
 
     replays: list[KeptReplay]
 
 
 class ReplayQuery(WireStruct, frozen=True):
-    """Parameters of a replay: the one to fetch; a recorded one has a `version`."""
+    """Parameters of a request for a replay: its kind, and for a recorded one its version."""
 
     which: ReplayKind = "latest"
     version: PolicyVersion | None = None

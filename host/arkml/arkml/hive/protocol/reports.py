@@ -1,4 +1,4 @@
-"""Reports of metrics: their times, and the thinning of old reports."""
+"""Reports of metrics: values with a common time, and the thinning of old reports."""
 
 from __future__ import annotations
 
@@ -65,10 +65,14 @@ def thin(reports: Sequence[Report], interval: int) -> list[Report]:
     """
     Keep the lowest, the highest and the last value of each metric in each interval.
 
-    `reports` are in the order of their times and `interval` is in nanoseconds. Points keep their
-    times and steps, so curves keep their extremes and their order; of the values 3, 1, 2, 5, 4, for
-    example, 1, 5 and 4 are kept. Of equal values the last is kept. A report without any point left
-    is dropped. Thinning is idempotent.
+    Points keep their times and steps, so curves keep their extremes and their order; of the values
+    3, 1, 2, 5, 4, for example, 1, 5 and 4 are kept. Of equal values the last is kept. A report
+    without any point left is dropped. Thinning is idempotent.
+
+    Args:
+        reports: Reports in the order of their times.
+        interval: Length of an interval in nanoseconds.
+
     """
     metrics: dict[tuple[int, str], _Kept] = {}
     for place, (at, points) in enumerate(reports):

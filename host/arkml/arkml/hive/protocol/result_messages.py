@@ -28,7 +28,9 @@ class PolicyQuery(WireStruct, frozen=True):
 
 
 class SnapshotQuery(WireStruct, frozen=True):
-    """Parameters of a download of a policy."""
+    """
+    Parameters of a download of a policy: which one, the present, the best or the latest published.
+    """
 
     which: SnapshotKind = "now"
 
@@ -48,7 +50,7 @@ class MetricsReply(WireStruct, frozen=True):
 
 
 class SeriesQuery(WireStruct, frozen=True):
-    """Parameters of the values of one metric, from the step `since` on."""
+    """Parameters of a request for the values of one metric, from the step `since` on."""
 
     name: str
     since: int = 0
@@ -94,7 +96,7 @@ class EvaluationReport(WireStruct, frozen=True):
     rows: Count | None = None
 
     def __post_init__(self) -> None:
-        """Raise ProtocolError unless there are as many values of each kind."""
+        """Raise ProtocolError unless returns, lengths and successes are equal in number."""
         if self.successes is not None and len(self.successes) != len(self.returns):
             raise ProtocolError(
                 f"an evaluation has as many returns as successes, not {len(self.returns)} and"
@@ -139,7 +141,16 @@ class CheckpointList(WireStruct, frozen=True):
 
 
 class SessionRows(WireStruct, frozen=True):
-    """Rows of one session: in the log, refused, and dropped by its host before they were sent."""
+    """
+    Numbers of one session's rows.
+
+    Attributes:
+        acked: Number of the last acknowledged body of rows, from 1.
+        rows: Rows in the log.
+        refused: Rows that the hive did not accept.
+        dropped: Rows that the host dropped before sending them.
+
+    """
 
     acked: Count
     rows: Count

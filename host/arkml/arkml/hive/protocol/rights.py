@@ -14,10 +14,10 @@ class CallerInfo(WireStruct, frozen=True):
     The caller of a request, as its hive sees it.
 
     Attributes:
-        name: Name of its token.
-        role: Role of its token.
-        owner: Id of its token, empty for the operator's. The role `act` may stop a run of this
-            owner.
+        name: Name of the caller's token.
+        role: Role of the token.
+        owner: Id of the token, empty for the operator's. With the role `act`, the caller may stop
+            the runs that this token has started.
         needs_token: False if the hive answers every program of its machine.
 
     """
@@ -29,7 +29,7 @@ class CallerInfo(WireStruct, frozen=True):
 
 
 class OneTimeToken(WireStruct, frozen=True):
-    """A token that POST /login takes once, within `seconds`, with the rights of its maker."""
+    """A token for one login by POST /login within `seconds`, with the rights of its maker."""
 
     token: Annotated[str, Meta(min_length=1)]
     seconds: Count

@@ -17,15 +17,16 @@ Bytes = npt.NDArray[np.uint8]
 
 class RowSplit:
     """
-    The columns of rows: float32 for numbers, and a byte for each value of an image.
+    The two columns in which rows with images are sent and stored.
 
-    Both have their parts in the order of the row. An image of 84 x 84 x 3 takes 21 KB instead of 85
-    on its way to a learner, in its log and in its memory.
+    Values of images take a byte each, all other features are float32. Both columns have their parts
+    in the order of the row. An image of 84 x 84 x 3 takes 21 KB instead of 85 on its way to a
+    learner, in its log and in its memory.
 
     Attributes:
-        features: The features of a row.
-        numbers: Those that are numbers.
-        images: Those that are values of images.
+        features: Number of features of a row.
+        numbers: Number of features that are not values of images.
+        images: Number of features that are values of images.
 
     Raises:
         ProtocolError: The parts have other features than a row.
@@ -53,12 +54,12 @@ class RowSplit:
 
     def write(self, rows: Floats, numbers: Floats, images: Bytes) -> int:
         """
-        Write rows into two columns; return how many values were outside of 0 to 255, and clipped.
+        Write rows into two columns; return the number of image values clipped to 0 to 255.
 
         Args:
             rows: Finite, float32, [n, features].
-            numbers: float32, [n, numbers].
-            images: uint8, [n, images], to which values are rounded.
+            numbers: Receives the numbers: float32, [n, numbers].
+            images: Receives the values of images, rounded: uint8, [n, images].
 
         """
         for of_row, of_column in self._numbers:
@@ -73,15 +74,27 @@ class RowSplit:
         return outside
 
     def numbers_of(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the numbers of rows: [n, numbers]. rows: of any type, [n, features]."""
+        """
+        Return the features of rows that are not images: [n, numbers].
+
+        rows: of any type, [n, features].
+        """
         return _joined(rows, self._numbers)
 
     def images_of(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the values of images as they are: [n, images]. rows: as in `numbers_of`."""
+        """
+        Return the values of the images in rows, unrounded: [n, images].
+
+        rows: of any type, [n, features].
+        """
         return _joined(rows, self._images)
 
     def split(self, rows: Floats) -> tuple[Floats, Bytes, int]:
-        """Return rows, float32, [n, features], as new columns, and the number that `write` does."""
+        """
+        Return the two columns of rows, and the number of image values clipped to 0 to 255.
+
+        rows: float32, [n, features].
+        """
         numbers = np.empty((len(rows), self.numbers), np.float32)
         images = np.empty((len(rows), self.images), np.uint8)
         return numbers, images, self.write(rows, numbers, images)

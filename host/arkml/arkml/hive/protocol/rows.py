@@ -58,7 +58,7 @@ _LEVEL = 1  # a higher one takes several times as long, for a few percent
 
 
 class RowKind(IntEnum):
-    """The use of rows. An agent id with rows of two kinds stands for two agents."""
+    """The purpose of rows. An agent id with rows of two kinds stands for two agents."""
 
     TRAINING = 0
     DEMONSTRATION = 1
@@ -106,18 +106,19 @@ class Header:
 @dataclass(slots=True)
 class RowColumns:
     """
-    n rows of one session, in push order.
+    n rows of one session, in the order in which they were pushed.
 
     Attributes:
-        agent: uint64, [n].
-        step: uint32, [n]: 0 for Initial, one more for each row of that agent.
+        agent: Id of each row's agent, uint64, [n].
+        step: uint32, [n]: 0 for the state Initial, one more for each later row of the agent.
         version: uint32, [n]: the policy version that acted.
-        reward: float32, [n], led to this row.
-        state: uint8, [n], the numbers of EpisodeState.
-        features: float32, [n, F], without those that are bytes.
-        images: uint8, [n, B], the values of all images, side by side.
-        action: float32, [n, A], chosen at this row, zero if the episode ended.
-        meta: META, [m], each with the index of its row among these, or NO_ROW.
+        reward: float32, [n]: the reward that led to this row.
+        state: uint8, [n]: the numbers of EpisodeState.
+        features: float32, [n, F], without features that are bytes.
+        images: uint8, [n, B]: the values of all images, side by side.
+        action: float32, [n, A]: chosen at this row, zero if the episode ended.
+        meta: The metrics, dtype META, [m], each with the index of its row in these columns, or
+            NO_ROW.
 
     """
 
@@ -138,13 +139,27 @@ class RowColumns:
     def empty(
         cls, rows: int, features: int, actions: int, metas: int = 0, *, images: int = 0
     ) -> RowColumns:
-        """Return columns of zeros. `images` of the features are bytes."""
+        """
+        Return columns filled with zeros.
+
+        Args:
+            rows: Number of rows.
+            features: Number of features of a row.
+            actions: Number of actions of a row.
+            metas: Number of metrics.
+            images: Number of the features that are bytes.
+
+        """
         columns = layout(rows, features, actions, images).columns
         arrays = [np.zeros(one.shape, one.dtype) for one in columns]
         return cls(*(*arrays, np.zeros(metas, META)))
 
     def take(self, chosen: slice | npt.NDArray[Any]) -> RowColumns:
-        """Return the chosen rows with their meta, renumbered. `chosen`: a slice, or bool, [n]."""
+        """
+        Return the chosen rows, and their metrics with the new indices of their rows.
+
+        chosen: a slice, or bool, [n].
+        """
         kept = np.zeros(len(self), bool)
         kept[chosen] = True
         meta = self.meta[self.meta["row"] != NO_ROW]
@@ -170,7 +185,16 @@ class RowColumns:
 
 
 class BodyColumn(NamedTuple):
-    """One column of a body: its array of `size` numbers, and its first byte in the payload."""
+    """
+    The layout of one column of a body.
+
+    Attributes:
+        dtype: Type of its numbers.
+        shape: Shape of its array.
+        size: Number of its numbers.
+        at: Offset of its first byte in the payload.
+
+    """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -179,7 +203,7 @@ class BodyColumn(NamedTuple):
 
 
 class BodyLayout(NamedTuple):
-    """The columns of a body in their order on the wire, and the place where they end."""
+    """The layouts of a body's columns, in their order on the wire, and the offset of their end."""
 
     columns: tuple[BodyColumn, ...]
     end: int
@@ -190,7 +214,12 @@ def layout(rows: int, features: int, actions: int, images: int = 0) -> BodyLayou
     """
     Return the layout of bodies of this size, such as 512 rows of 8 features and 2 actions.
 
-    `images` of the features are bytes.
+    Args:
+        rows: Number of rows.
+        features: Number of features of a row.
+        actions: Number of actions of a row.
+        images: Number of the features that are bytes.
+
     """
     columns, at = [], 0
     for kind, width in (
@@ -211,7 +240,17 @@ def layout(rows: int, features: int, actions: int, images: int = 0) -> BodyLayou
 
 
 def payload_size(rows: int, features: int, actions: int, metas: int, images: int = 0) -> int:
-    """Return the bytes of the columns. `images` of the features are bytes."""
+    """
+    Return the size of a body's columns in bytes.
+
+    Args:
+        rows: Number of rows.
+        features: Number of features of a row.
+        actions: Number of actions of a row.
+        metas: Number of metrics.
+        images: Number of the features that are bytes.
+
+    """
     return layout(rows, features, actions, images).end + _padded(metas * META.itemsize)
 
 
@@ -225,7 +264,19 @@ def encode(
     non_finite: int = 0,
     outside: int = 0,
 ) -> bytes:
-    """Return one body: header and columns, copied once."""
+    """
+    Return rows as one body: a header and the columns.
+
+    Args:
+        columns: The rows.
+        seq: Number of the body in its session, from 1.
+        kind: Purpose of the rows.
+        dropped: Rows that the sender dropped before this body.
+        sent_ns: The sender's monotonic clock, in nanoseconds.
+        non_finite: Rows that were left out before this body as not finite.
+        outside: Values of images before this body that were clipped to 0 to 255.
+
+    """
     parts: list[Any] = []
     crc = size = 0
     for array in columns.arrays():
@@ -292,9 +343,16 @@ def parse_header(data: bytes | memoryview) -> Header:
 
 def decode(header: Header, payload: bytes | memoryview, *, check: bool = True) -> RowColumns:
     """
-    Return the columns as read-only views of `payload`.
+    Return the columns of a body as read-only views of `payload`.
 
-    Raises ProtocolError if they do not match the header; `check` also compares the checksum.
+    Args:
+        header: The header of the body.
+        payload: The bytes after the header.
+        check: Whether to compare the checksum, too.
+
+    Raises:
+        ProtocolError: The columns do not match the header.
+
     """
     if len(payload) != header.payload:
         raise ProtocolError(f"a body of {len(payload)} bytes, its header says {header.payload}")
@@ -324,10 +382,16 @@ class Place(NamedTuple):
 
 class Record(NamedTuple):
     """
-    One acknowledged body.
+    One acknowledged body in the log.
 
-    `session` is the session's index in its run, `first` the number of the run's rows before this
-    record. The record lies from the byte `start` of its segment up to the byte `end`.
+    Attributes:
+        session: Index of the session in its run.
+        first: Number of rows of the run before this record.
+        header: Header of the body.
+        columns: The rows.
+        start: Offset of the record's first byte in its segment.
+        end: Offset after its last byte.
+
     """
 
     session: int
@@ -344,7 +408,16 @@ def segment_name(number: int) -> str:
 
 
 def frame(body: bytes, *, session: int, first: int, compress: bool = False) -> bytes:
-    """Return a body as a record of the log, with `compress` by zstd if that makes it smaller."""
+    """
+    Return a body as a record of the log.
+
+    Args:
+        body: The body.
+        session: Index of the session in its run.
+        first: Number of rows of the run before this record.
+        compress: Whether to compress the columns by zstd, if that makes them smaller.
+
+    """
     if compress:
         import zstandard  # servers and learners alone need it
 
@@ -402,9 +475,15 @@ def read_records(data: memoryview, offset: int, until: int) -> Iterator[Record]:
 
 def end_of_damaged(data: memoryview, offset: int, until: int) -> int:
     """
-    Return the end of the last record from `offset` on whose prefix is intact, `offset` if none is.
+    Return the end of the last record whose prefix is intact, or `offset` if there is none.
 
     All bytes from `offset` up to `until` are known to be damaged.
+
+    Args:
+        data: The bytes of a segment.
+        offset: Where to begin.
+        until: Where to end.
+
     """
     end = offset
     while offset < until:

@@ -1,4 +1,4 @@
-"""Where a run came from, as the host that started it says, and what its command asked for."""
+"""The origin of a run, as the host that started it reports it, and the goal of its command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Word = Annotated[str, Meta(max_length=MAX_WORD)]
 
 class RunOrigin(WireStruct, frozen=True):
     """
-    Where a run came from. A host says so, and nothing of it is checked.
+    The origin of a run, as the host that started it reports it. Nothing of it is checked.
 
     Attributes:
         command: Command line that started the run, without secrets.
@@ -36,7 +36,7 @@ class RunOrigin(WireStruct, frozen=True):
         guest_file: File name of the guest.
         guest_sha256: SHA-256 of the guest, in hex, or empty.
         versions: Version of each package that matters, and of Python.
-        git: What `git describe --always --dirty` says of the guest's folder, empty without one.
+        git: Output of `git describe --always --dirty` in the guest's folder, empty without one.
 
     """
 
@@ -52,13 +52,13 @@ class RunOrigin(WireStruct, frozen=True):
 
 class RunGoal(WireStruct, frozen=True):
     """
-    What the command that started a run, or resumed it, has asked for.
+    The goal of the command that started a run, or resumed it.
 
     Attributes:
-        seconds: Seconds that it trains, 0 for no limit.
-        frames: Frames that it trains, 0 for no limit.
+        seconds: Seconds for which it trains, 0 for no limit.
+        frames: Number of frames for which it trains, 0 for no limit.
         mean_return: Mean return at which it ends, None for none.
-        since: When it began, in nanoseconds since the Unix epoch; the hive sets it.
+        since: Its start, in nanoseconds since the Unix epoch; the hive sets this.
 
     """
 

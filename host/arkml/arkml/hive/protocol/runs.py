@@ -77,7 +77,7 @@ def require_protocol(client: int, hive: int) -> None:
 
 
 class Status(StrEnum):
-    """The state of a run. The numbers of the ABI are `ExperimentStatus`."""
+    """The state of a run. Guests see it as the number in `ExperimentStatus`."""
 
     PENDING = "pending"
     """It waits for the place of its learner, or its first learner has not sent a message yet."""
@@ -101,7 +101,7 @@ OVER = frozenset({Status.TERMINATING, Status.STOPPED, Status.NOT_FOUND, Status.A
 
 
 class OnConflict(StrEnum):
-    """The choice for a new run whose name is taken."""
+    """The action to take when a new run has the name of an existing one."""
 
     NUMBER = "number"
     """A number is appended to the name."""
@@ -111,7 +111,7 @@ class OnConflict(StrEnum):
 
 
 class Role(StrEnum):
-    """The use of a session's rows."""
+    """The purpose of a session's rows: to train the policy, or to evaluate it."""
 
     ACT = "act"
     EVALUATE = "eval"
@@ -132,16 +132,17 @@ class Refusal(WireStruct, frozen=True):
 
 class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
-    A run to be created.
+    A request to create a run.
 
     Attributes:
         name: Name of the run.
         game: Name of the game.
         settings: The settings of its learner.
         configuration: The guest's own configuration, kept byte for byte.
-        checkpoint: `run_id[@step]`, such as `7f3a@2000`, or ORIGIN_FILE to start from, or empty.
+        checkpoint: The checkpoint to start from: `run_id[@step]`, such as `7f3a@2000`, or
+            ORIGIN_FILE; empty for none.
         seconds: Seconds that the run may last, 0 for as long as it is used.
-        on_conflict: The choice if the name is taken.
+        on_conflict: The action to take if the name is taken.
         requires_device: True refuses the run if its learner does not find the device of the
             settings.
         workers: Number of rollout workers that the hive starts, each a host with a guest of
@@ -150,8 +151,8 @@ class RunRequest(WireStruct, frozen=True, forbid_unknown_fields=True):
         module_name: File name of the module.
         module_id: The guest's own name for a module; it is kept and shown.
         arguments: Arguments of a cmdlet, None for the entry point that the exports suggest.
-        origin: Where the run comes from. Hives of before do not know it: it is left out for them.
-        goal: What the command asks for that starts or resumes the run; as `origin`.
+        origin: The origin of the run. Unset for hives of older releases, which do not know it.
+        goal: The goal of the command that starts or resumes the run; unset like `origin`.
 
     """
 
@@ -202,8 +203,8 @@ class RunInfo(WireStruct, frozen=True):
     """
     One run in a list of runs.
 
-    Times are nanoseconds since the Unix epoch. Fields that are unset are not sent: hosts of before
-    refuse what they do not know.
+    Times are nanoseconds since the Unix epoch. Fields that are unset are not sent, because hosts of
+    older releases refuse fields that they do not know.
 
     Attributes:
         id: Id of the run.
@@ -216,9 +217,9 @@ class RunInfo(WireStruct, frozen=True):
         ended_at: End of the run, 0 before it.
         seconds: Seconds that the run may last, 0 for as long as it is used.
         rows: Number of its rows.
-        lost: Acknowledged rows that are damaged in the log.
+        lost: Number of acknowledged rows that are damaged in the log.
         policy_version: The newest version of the policy.
-        n_opts: Number of updates.
+        n_opts: Number of updates of the policy.
         sessions: Number of sessions that take part now.
         reason: The reason why the run was aborted, or why its last learner ended.
         seed: Seed of the run.
@@ -227,15 +228,15 @@ class RunInfo(WireStruct, frozen=True):
         workers: Number of live rollout workers that the hive has started.
         module_id: The guest's own name for a module.
         place: Position of a pending run, from 1, among the runs that wait for a learner, or 0.
-        memory: Bytes of its learner, without the pages of files; 0 until they are measured.
-        disk: Bytes of its directory; 0 until they are measured.
-        title: Shown in place of the name, unset for the name.
-        tags: Its tags, unset without any.
-        starred: True if it was starred, else unset.
-        archived: True if it is hidden in lists, else unset.
-        goal: What the command asks for that has started or resumed it, unset if that is not known.
-        frames: Frames of that command so far, as its host tells, unset before it does.
-        guest: The first eight digits of the SHA-256 of the guest, unset if that is not known.
+        memory: Bytes that its learner uses, without the pages of files; 0 before a measurement.
+        disk: Bytes of its directory; 0 before a measurement.
+        title: Shown in place of the name, unset to show the name.
+        tags: Tags of the run, unset without any.
+        starred: True if the run was starred, else unset.
+        archived: True if the run is hidden in lists, else unset.
+        goal: The goal of the command that has started or resumed the run, unset if not known.
+        frames: Frames that this command has played so far, unset until its host reports them.
+        guest: The first eight digits of the SHA-256 of the guest, unset if not known.
 
     """
 
@@ -272,12 +273,12 @@ class RunInfo(WireStruct, frozen=True):
 
     @property
     def shown_name(self) -> str:
-        """The title, or without one the name."""
+        """The title, or the name if there is no title."""
         return self.title or self.name
 
 
 def find_run(runs: Sequence[RunInfo], wanted: str) -> RunInfo | None:
-    """Return the run of that id, or the first one of that name; None without one."""
+    """Return the run whose id is `wanted`, or the first one of that name; None if there is none."""
     by_id = next((run for run in runs if run.id == wanted), None)
     return by_id or next((run for run in runs if run.name == wanted), None)
 
@@ -312,14 +313,15 @@ class SessionInfo(WireStruct, frozen=True):
 
     Attributes:
         index: Number of the session in its run.
-        role: Use of its rows.
+        role: Purpose of its rows.
         is_worker: True for a rollout worker that the hive started.
-        alive: True if it has sent a request within the lease.
+        alive: True if it has sent a request lately, within the time after which the hive counts it
+            as gone.
         idle_seconds: Seconds since the last request, None before the first since the hive started.
-        rows: Its rows in the log.
+        rows: Number of its rows in the log.
         rows_per_second: The present rate of rows.
-        refused: Rows that were not accepted.
-        dropped: Rows that its host gave up.
+        refused: Number of rows that were not accepted.
+        dropped: Number of rows that its host gave up.
         policy_version: Version that acted on the last row, 0 before any row.
         lag: Number of versions between that version and the newest.
         policy_seconds: Seconds since that version was published, 0 if that is not known.
@@ -386,7 +388,7 @@ class RunDetails(WireStruct, frozen=True):
 
 
 class ModuleQuery(WireStruct, frozen=True):
-    """Parameters of a question for a module; `for_workers` other than 0 is by hosts of workers."""
+    """Parameters of a request for a module; rollout workers send `for_workers` other than 0."""
 
     for_workers: int = 0
 

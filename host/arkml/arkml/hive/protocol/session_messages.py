@@ -102,7 +102,7 @@ class RowsReply(SessionState, frozen=True, kw_only=True):
 
 class OutOfTurn(WireStruct, frozen=True):
     """
-    The refusal of a body of rows that is out of turn; `expected` is the number of the next one.
+    The refusal of a body of rows with a wrong number; `expected` is the number of the next one.
     """
 
     error: str

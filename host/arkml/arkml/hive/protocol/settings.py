@@ -1,4 +1,4 @@
-"""Settings of a run: all numbers of a learner, checked once."""
+"""The settings of a run's learner, checked when they are read."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """
-        Raise InvalidSettings for values that do not go together.
+        Raise InvalidSettings for values that do not fit together.
 
-        The replay buffer has to hold the rows that learning begins with, the actions have to
-        contain the branches, which SAC does not take, and the parts have to make up a row.
+        The replay buffer has to hold the rows that learning begins with. Branches have to be among
+        the actions, and SAC accepts none. The parts have to make up a row.
         """
         if self.memory_min_size > self.memory_max_size:
             raise InvalidSettings(
@@ -211,12 +211,12 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def images(self) -> int:
-        """Number of features that are values of images, and come as bytes."""
+        """Number of features that are values of images, which are stored as bytes."""
         return sum(part.width for part in images_of(self.parts))
 
     @property
     def numbers(self) -> int:
-        """Number of the other features."""
+        """Number of features that are not values of images."""
         return self.features - self.images
 
     def changed(self, values: Mapping[str, Any]) -> Settings:
@@ -248,7 +248,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
 
 def from_protocol(protocol: Mapping[str, Any]) -> Settings:
     """
-    Return the settings in a `ProtocolConfig` of ml-v4. Raises InvalidSettings.
+    Return the settings in a guest's `ProtocolConfig` of ml-v4. Raises InvalidSettings.
 
     Its floats have 32 bits: for example, 0.001 is read as 0.001, not as 0.0010000000474974513.
     """

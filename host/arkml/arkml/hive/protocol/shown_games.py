@@ -1,4 +1,4 @@
-"""What pages show of a game that people watch and play: its title, its goal, what counts, a map."""
+"""Descriptions of games for pages where people watch and play: title, goal, score, map."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from arkml.hive.protocol.wire import Count, WireStruct
 
 class ShownCoordinate(WireStruct, frozen=True):
     """
-    A coordinate in the plane, of which each row may have another.
+    A coordinate in the plane, which may depend on the row that is shown.
 
-    It is `value`, plus `scale` times the feature `feature`, plus the agent's own coordinate if it
-    is `relative`. Without a scale it is fixed.
+    It is `value`, plus `scale` times the feature with the index `feature`, plus the agent's own
+    coordinate if it is `relative`. With a scale of 0 it does not depend on a feature.
     """
 
     value: float = 0.0
@@ -20,7 +20,9 @@ class ShownCoordinate(WireStruct, frozen=True):
 
 
 class ShownTarget(WireStruct, frozen=True):
-    """A ring around a point, x and y, with a radius in units of the plane, and a name or none."""
+    """
+    A ring that a page draws: its center (x, y), its radius in units of the plane, and its name.
+    """
 
     at: tuple[ShownCoordinate, ShownCoordinate]
     radius: float
@@ -28,7 +30,11 @@ class ShownTarget(WireStruct, frozen=True):
 
 
 class ShownWall(WireStruct, frozen=True):
-    """A line between two points, x, y, x, y, or the box of which these are opposite corners."""
+    """
+    A line that a page draws between two points, or with `box` the box with these corners.
+
+    `at` is x and y of the one, then x and y of the other.
+    """
 
     at: tuple[ShownCoordinate, ShownCoordinate, ShownCoordinate, ShownCoordinate]
     box: bool = False
@@ -36,13 +42,13 @@ class ShownWall(WireStruct, frozen=True):
 
 class ShownScore(WireStruct, frozen=True):
     """
-    The number that counts in an episode.
+    The score of an episode: its return, or a feature.
 
     Attributes:
-        name: What people call it.
+        name: Name of the score for people.
         unit: Its unit, such as "s", or empty.
         less: Whether less is better.
-        observed: Whether it is the feature `feature` of the last row; else it is the return.
+        observed: True if the score is a feature of the last row, False if it is the return.
         feature: The index of that feature.
 
     """
@@ -55,7 +61,17 @@ class ShownScore(WireStruct, frozen=True):
 
 
 class ShownGame(WireStruct, frozen=True):
-    """A title and a sentence with the goal, each may be empty; the score, targets and walls."""
+    """
+    The description of a game for people.
+
+    Attributes:
+        title: Title, or empty.
+        goal: The goal as a sentence, or empty.
+        score: The score of an episode.
+        targets: Rings to draw.
+        walls: Walls to draw.
+
+    """
 
     title: str
     goal: str

@@ -1,4 +1,4 @@
-"""Watching: the guest that a run keeps, its versions, and what a player of one is told and says."""
+"""Messages for watching: the guest that a run keeps, its versions, and the lines of a player."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class WatchQuery(WireStruct, frozen=True):
 
 
 class RecordingRequest(WireStruct, frozen=True):
-    """A version, as in `WatchQuery`, of which an episode is to be recorded."""
+    """A request to record an episode of a policy version, which is given as in `WatchQuery`."""
 
     version: _Version
 
@@ -80,7 +80,7 @@ class RecordingReply(WireStruct, frozen=True):
 
 class WatchableVersion(WireStruct, frozen=True):
     """
-    A version that is kept.
+    A policy version that the run still keeps.
 
     Attributes:
         version: Its number.
@@ -96,14 +96,14 @@ class WatchableVersion(WireStruct, frozen=True):
 
 class WatchableVersions(WireStruct, frozen=True):
     """
-    What can be watched of a run.
+    The policy versions of a run that people can watch.
 
     Attributes:
         versions: The versions that are kept, the oldest first.
         best: The number of the best version that is kept, None before any was rated.
         latest: The number of the newest version, None before the first.
         guest: File name of the guest's module, empty if the run keeps none.
-        obstacle: A sentence on why nothing can be watched, empty otherwise.
+        obstacle: Why nothing can be watched, as a sentence; else empty.
 
     """
 
@@ -116,15 +116,17 @@ class WatchableVersions(WireStruct, frozen=True):
 
 class PlayerJob(WireStruct, frozen=True, kw_only=True):
     """
-    The job of a player: the first line of its input, before the bytes of module and policy.
+    The job of a player, a process that plays a policy version.
+
+    The job is the first line of its input, followed by the bytes of the module and the policy.
 
     Attributes:
         guest: The guest that plays.
-        version: The version that acts.
+        version: The policy version that acts.
         seed: The seed of the guest, 0 for none.
         module_bytes: Bytes of the module.
         policy_bytes: Bytes of the policy's ONNX file.
-        records: True records one episode, and shows none.
+        records: True to record one episode instead of showing frames.
 
     """
 
@@ -138,15 +140,15 @@ class PlayerJob(WireStruct, frozen=True, kw_only=True):
 
 class WatchHead(WireStruct, frozen=True):
     """
-    What frames that follow are about.
+    The first event of a watch, about the frames that follow.
 
     Attributes:
         guest: File name of the guest's module.
-        version: The version that acts.
+        version: The policy version that acts.
         seed: The seed of the guest, 0 for none.
         rate: Frames a second, at most.
-        behaviors: The meanings of rows, to which submits refer.
-        notes: Sentences on what is not shown.
+        behaviors: The meanings of rows, to which submits refer by index.
+        notes: Sentences about what is not shown.
 
     """
 
@@ -160,7 +162,7 @@ class WatchHead(WireStruct, frozen=True):
 
 class WatchEnd(WireStruct, frozen=True):
     """
-    The end of a player, with its reason.
+    The last event of a watch: why the player has ended.
 
     Attributes:
         reason: A sentence.

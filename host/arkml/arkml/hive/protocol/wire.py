@@ -1,8 +1,9 @@
 """
 JSON on the wire: typed objects, and messages between a server and its learner.
 
-A typed object comes with the sentence that refuses an object of another type. A message is any
-object with a kind; a stream has one after the other, each after its length in 4 bytes.
+A typed object checks its fields when it is read, and raises an error with a sentence if they do not
+fit. A message is any JSON object with a kind. In a stream of messages, each follows its length in 4
+bytes.
 """
 
 from __future__ import annotations
@@ -65,12 +66,16 @@ class WireStruct(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, values: object) -> Self:
-        """Return the object with these parsed values. Raises `refusal`."""
+        """Return the object with these parsed values. Raises `refusal` if they do not fit."""
         return cls._converted(values, strict=True)
 
     @classmethod
     def from_query(cls, values: Mapping[str, str]) -> Self:
-        """Return the object with values from text, such as {"since": "0"}. Raises `refusal`."""
+        """
+        Return the object with the values of a query, such as {"since": "0"}.
+
+        Raises `refusal` if they do not fit.
+        """
         return cls._converted(dict(values), strict=False)
 
     @classmethod
@@ -95,7 +100,7 @@ class Nothing(WireStruct, frozen=True):
 
 def compact_json(value: object) -> bytes:
     """
-    Return JSON without spaces, and with letters such as é unescaped.
+    Return a value as JSON without spaces, and with letters such as é unescaped.
 
     Raises ValueError for a surrogate in a text, such as U+D800 from an escape in other JSON.
     """
@@ -107,7 +112,7 @@ def compact_json(value: object) -> bytes:
 
 
 def pack(kind: str, **fields: Any) -> bytes:
-    """Return the bytes of a message."""
+    """Return a message of this kind as bytes: its length, and JSON with the fields."""
     data = json.dumps({"kind": kind, **fields}).encode()
     return _LENGTH.pack(len(data)) + data
 

@@ -66,11 +66,19 @@ class WorkerJob(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def label(self) -> str:
-        """The name of the worker in a sentence."""
+        """The name of the worker for sentences, such as log lines."""
         return f"worker {self.worker}"
 
 
 def environment_seed(run_seed: int, worker: int, incarnation: int) -> int:
-    """Return the seed of the guests of a worker, distinct for each worker and reproducible."""
+    """
+    Return the seed of a worker's guests, reproducible and distinct for each worker.
+
+    Args:
+        run_seed: Seed of the run.
+        worker: Number of the worker, from 0.
+        incarnation: Number of its predecessors, which died.
+
+    """
     sequence = np.random.SeedSequence([run_seed, worker, incarnation])
     return int(sequence.generate_state(1, np.uint64)[0]) >> (64 - _SEED_BITS)
