@@ -27,7 +27,9 @@ def insecure_channel(authority: str, options: _Options) -> grpc.aio.Channel:
 
 
 def new_server(options: _Options) -> grpc.aio.Server:
-    """Return a server without any ports, with the options of every server and more."""
+    """
+    Return a gRPC server without any ports, with `options` besides the options of every server.
+    """
     _keep_thread()
     return grpc.aio.server(options=[*port_options(), *options])
 

@@ -17,7 +17,15 @@ _Method = Callable[[Any, Any], Any]
 
 
 def stub(channel: Any, file: FileDescriptor, name: str) -> Any:
-    """Return an object with the methods of a service, called over a channel, as attributes."""
+    """
+    Return an object whose attributes are the methods of a gRPC service, called over a channel.
+
+    Args:
+        channel: The gRPC channel.
+        file: Descriptor of the .proto file of the service.
+        name: Name of the service in the file.
+
+    """
     service = file.services_by_name[name]
     methods = SimpleNamespace()
     for method in service.methods:
@@ -31,7 +39,16 @@ def stub(channel: Any, file: FileDescriptor, name: str) -> Any:
 
 
 def serve(server: Any, file: FileDescriptor, name: str, servicer: object) -> None:
-    """Have a server answer the methods of a service that `servicer` has; others are refused."""
+    """
+    Make a gRPC server answer the methods of a service.
+
+    Args:
+        server: The gRPC server.
+        file: Descriptor of the .proto file of the service.
+        name: Name of the service in the file.
+        servicer: Object with methods of the same names; calls of missing ones are refused.
+
+    """
     service = file.services_by_name[name]
     handler = grpc.method_handlers_generic_handler(service.full_name, _handlers(service, servicer))
     server.add_generic_rpc_handlers((handler,))

@@ -34,9 +34,9 @@ FAREWELL = 5.0
 
 class SharedRoom:
     """
-    The room of MOST_WAITING_BYTES that the messages of several senders share.
+    Memory of MOST_WAITING_BYTES, shared by the unsent messages of several senders.
 
-    Without room, the sender with the most of them gives up.
+    When it is used up, the sender with the most unsent bytes gives up.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class SharedRoom:
 
     @property
     def is_full(self) -> bool:
-        """True while a quarter of the room is taken."""
+        """True while more than a quarter of the memory is used."""
         return 4 * self._bytes > MOST_WAITING_BYTES
 
     def take(self, sender: QueuedSender[Any], size: int) -> None:
-        """Take room for messages of a sender, or with a negative size give it back."""
+        """Count `size` bytes of a sender's unsent messages; a negative size gives memory back."""
         self._bytes += size
         if sender.bytes:
             self._senders.add(sender)
@@ -63,16 +63,17 @@ class QueuedSender(Generic[M]):
     """
     A Sender whose messages wait until the stream asks for them, by `pump` or iteration.
 
-    The stream is over, and `overflow` called with the reason, once more messages or bytes wait than
-    `most`: an end that asks without reading the answers cannot fill the memory of this one.
+    If more messages or bytes than `most` wait, the stream ends and `overflow` is called with the
+    reason. So a peer that sends requests without reading the answers cannot fill the memory of this
+    process.
 
     Args:
         overflow: Called with the reason.
         most: Maximum number of messages that wait, and of their bytes; by default MOST_WAITING and
             MOST_WAITING_BYTES.
-        room: The room that it shares with other senders, if any; `drop` gives its part back.
-        farewell: Seconds that `pump` gives the other end for what was sent before the end; None
-            for as long as it takes.
+        room: Memory that the sender shares with others, if any; `drop` gives its part back.
+        farewell: Seconds that `pump` gives the peer to read what was sent before the end; None for
+            no limit.
 
     """
 
@@ -108,7 +109,7 @@ class QueuedSender(Generic[M]):
             self.give_up()
 
     def give_up(self) -> None:
-        """End the stream at once, without the messages that wait."""
+        """End the stream at once, without sending the messages that wait."""
         reason = f"it left {len(self._queue) or self.waiting} messages of {self.bytes} bytes unread"
         self._end(within=0.0)
         self._count(-self.bytes)
@@ -116,7 +117,7 @@ class QueuedSender(Generic[M]):
         self._queue.clear()
 
     def drop(self) -> None:
-        """Drop the messages that wait, give their room back, and take no more. Idempotent."""
+        """Drop the messages that wait, release their memory, and accept no more. Idempotent."""
         self._is_closed = True
         self._count(-self.bytes)
         self._queue.clear()
@@ -139,7 +140,7 @@ class QueuedSender(Generic[M]):
 
     @property
     def is_full(self) -> bool:
-        """True while a quarter of what may wait does."""
+        """True while more than a quarter of the messages or bytes that may wait do."""
         if self._room is not None and self._room.is_full:
             return True
         return 4 * len(self._queue) > self._most_messages or 4 * self.bytes > self._most_bytes
@@ -188,9 +189,10 @@ class QueuedSender(Generic[M]):
 
 async def read_all(stream: Any, receive: Callable[[Any], object]) -> str:
     """
-    Pass all messages of a call, or of its server-side context, to `receive`.
+    Pass all messages of a gRPC call, or of its server-side context, to `receive`.
 
-    Returns the end of a sentence about the peer, which is ENDED after a whole stream.
+    Returns the end of a sentence about the peer, such as the reason why the stream broke; it is
+    ENDED if the peer has ended the stream.
     """
     try:
         while (message := await stream.read()) is not grpc.aio.EOF:
@@ -207,7 +209,7 @@ async def read_all(stream: Any, receive: Callable[[Any], object]) -> str:
 
 
 def failure(error: grpc.aio.AioRpcError) -> str:
-    """Return the end of a sentence about the peer of a failed call."""
+    """Return the end of a sentence about the peer of a gRPC call that failed with this error."""
     if error.details() == _FAILED_WRITE:
         return "ended its stream while more was being sent to it"
     return f"failed: {error.code().name}: {error.details()}"
@@ -215,10 +217,10 @@ def failure(error: grpc.aio.AioRpcError) -> str:
 
 def cancel(call: Any) -> None:
     """
-    Cancel a call, even one whose write has failed.
+    Cancel a gRPC call, even one whose write has failed.
 
-    grpc.aio takes such a call for done, and leaves it with a task that waits for a status. The
-    status never comes, since the messages before it are no longer read.
+    After a failed write, grpc.aio considers the call done, and leaves a task that waits for its
+    status. The status never comes, since the messages before it are no longer read.
     """
     if not call.cancel():
         call._cython_call.cancel("it is not used any more")  # noqa: SLF001

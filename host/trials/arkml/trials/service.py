@@ -35,14 +35,14 @@ class TrialService(Protocol):
 
     async def terminate(self, trial_ids: Sequence[str], *, is_hard: bool) -> None:
         """
-        Request the end of trials that have not ended yet.
+        Request the end of trials that have not ended yet; with `is_hard` they end at once.
 
         Raises TrialError for an unknown id.
         """
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
         """
-        Return the details of trials, of all trials without an id.
+        Return the details of the trials with these ids, or of all trials if there are no ids.
 
         Raises TrialError for more than fits into a message.
         """
@@ -54,12 +54,15 @@ class TrialService(Protocol):
         self, trial_id: str, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
     ) -> Receiver[ActorRunTrialOutput]:
         """
-        Join a trial as an actor, waiting while it is INITIALIZING.
+        Join a trial as an actor, waiting while the trial is INITIALIZING.
 
         Args:
             trial_id: Id of the trial.
             slot: Name or class of the actor.
             sender: Stream to the actor. The trial sends init_input first.
+
+        Returns:
+            The stream to the trial.
 
         """
 
@@ -75,7 +78,9 @@ class PlayersService(Protocol):
     """
 
     async def describe(self) -> Description:
-        """Return a description of the guest that trials of the server play, and the live trials."""
+        """
+        Return a description of the server: the guest that its trials play, and its live trials.
+        """
 
     async def take_over(
         self,
@@ -126,7 +131,7 @@ class Callers(Protocol):
         receiver: Receiver[EnvRunTrialOutput],
     ) -> Sender[EnvRunTrialInput]:
         """
-        Open a stream to an environment, without waiting.
+        Open a stream to an environment, and return its sending end, without waiting.
 
         Args:
             endpoint: Address of the environment.
@@ -144,7 +149,7 @@ class Callers(Protocol):
         receiver: Receiver[ActorRunTrialOutput],
     ) -> Sender[ActorRunTrialInput]:
         """
-        Open a stream to an actor, without waiting.
+        Open a stream to an actor, and return its sending end, without waiting.
 
         Args:
             endpoint: Address of the actor.
@@ -162,7 +167,7 @@ class Callers(Protocol):
         receiver: Receiver[RunTrialDatalogOutput],
     ) -> PacedSender[RunTrialDatalogInput]:
         """
-        Open a stream to a datalog, without waiting.
+        Open a stream to a datalog, and return its sending end, without waiting.
 
         Args:
             endpoint: Address of the datalog.
@@ -175,13 +180,25 @@ class Callers(Protocol):
     async def pre_trial(
         self, endpoint: TrialEndpoint, params: PreTrialParams, trial_id: str, user_id: str
     ) -> PreTrialParams:
-        """Call a pre-trial hook. Raises TrialError if it fails."""
+        """
+        Call a pre-trial hook, and return the parameters as the hook has changed them.
+
+        Args:
+            endpoint: Address of the hook.
+            params: The parameters before.
+            trial_id: Id of the trial.
+            user_id: Id of the user who starts it.
+
+        Raises:
+            TrialError: The hook cannot be called, or fails.
+
+        """
 
     async def close(self) -> None:
         """End all streams."""
 
 
 def version_info(versions: Mapping[str, str]) -> VersionInfo:
-    """Return the message with the version of each component, by name."""
+    """Return the protobuf message with the version of each component, given by name."""
     listed = [VersionInfo.Version(name=name, version=one) for name, one in versions.items()]
     return VersionInfo(versions=listed)

@@ -45,14 +45,18 @@ class Receiver(Protocol[M_contra]):
     """
 
     def receive(self, message: M_contra) -> None:
-        """Handle a message."""
+        """Handle the next message of the stream."""
 
     def lose(self, reason: str) -> None:
-        """Handle the end of the stream by either side; it is the last call."""
+        """Handle the end of the stream, which either side may have ended; it is the last call."""
 
 
 class Passing(Generic[M]):
-    """In-process Sender: passes messages to a Receiver, then signals the end of the stream."""
+    """
+    A Sender within a process, which passes messages to a Receiver.
+
+    When it is closed, the Receiver is told `reason` as the end of the stream.
+    """
 
     def __init__(self, receiver: Receiver[M], reason: str) -> None:
         self._receiver: Receiver[M] | None = receiver
@@ -64,7 +68,7 @@ class Passing(Generic[M]):
             self._receiver.receive(message)
 
     def close(self) -> None:
-        """Signal the end to the receiver."""
+        """Tell the receiver that the stream has ended."""
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.lose(self._reason)

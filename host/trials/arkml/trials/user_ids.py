@@ -18,7 +18,7 @@ _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not
 
 def encoded_user_id(user_id: str) -> str:
     """
-    Encode a name for metadata.
+    Encode the name of a person as gRPC metadata.
 
     Metadata are printable ASCII; other characters, "%" and "," are percent-encoded as UTF-8.
     """
@@ -27,9 +27,9 @@ def encoded_user_id(user_id: str) -> str:
 
 def user_id_in(values: Sequence[str]) -> str:
     """
-    Return the name from the values of the metadata key.
+    Return the name of a person from the values of the metadata `user-id`.
 
-    Raises TrialError unless there is one.
+    Raises TrialError unless there is exactly one value with a valid name.
     """
     if len(values) != 1:
         raise TrialError(f"a call has one {USER_ID}, the name of a person, not {len(values)}")

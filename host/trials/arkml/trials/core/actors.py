@@ -1,4 +1,4 @@
-"""The participants of a trial, their phases, and how actors come into it before its first tick."""
+"""The participants of a trial, their phases, and the arrival of actors before its first tick."""
 
 from __future__ import annotations
 
@@ -28,18 +28,26 @@ ACTOR_LEAVES: Final = 30.0
 
 
 class Breach(Exception):
-    """A message that the protocol does not allow now."""
+    """An error for a message that the protocol does not allow at this time."""
 
     @classmethod
     def of(cls, state: CommunicationState, kind: str | None) -> Self:
-        """Return the error for a state and data that do not fit together."""
+        """
+        Return the error for a message whose state and kind of data do not fit together.
+
+        `kind` is the name of the message's data, None for a message without data.
+        """
         if state not in CommunicationState.values():
             return cls(f"it sent the unknown state {state}")
         return cls(f"it sent {CommunicationState.Name(state)} with {kind or 'no data'}")
 
 
 class TrialPlace:
-    """A participant of a trial, the environment or an actor, whose phase follows a table."""
+    """
+    A participant of a trial, which is the environment or an actor, and its present phase.
+
+    `table` gives, for each phase and move, the next phase.
+    """
 
     __slots__ = ("_table", "name", "phase")
 
@@ -49,7 +57,9 @@ class TrialPlace:
         self._table = table
 
     def take(self, step: Move) -> None:
-        """Move to the phase that `step` leads to. Raises Breach if none follows it from here."""
+        """
+        Make a move, which changes the phase. Raises Breach if the present phase does not allow it.
+        """
         phase = self._table[self.phase].get(step)
         if phase is None:
             raise Breach(f"{step.value} while it is {self.phase.value}")
@@ -57,18 +67,18 @@ class TrialPlace:
 
     @property
     def is_present(self) -> bool:
-        """True from its first message to its last."""
+        """True from the participant's first message to its last."""
         return self.phase not in (Phase.ABSENT, Phase.STANDBY, Phase.OVER)
 
 
 class ActorPlace(TrialPlace):
     """
-    An actor of a trial.
+    An actor of a trial, and its action in the present tick.
 
     Attributes:
-        joins: Whether it joins by itself.
-        action: Its action in the present tick, None until it is known.
-        is_missing: Whether the trial waits for its action.
+        joins: Whether the actor joins by itself; the trial calls other actors.
+        action: The action in the present tick, None until it is known.
+        is_missing: Whether the trial waits for the action.
 
     """
 
@@ -88,21 +98,28 @@ class ActorPlace(TrialPlace):
 
     @property
     def is_awaited(self) -> bool:
-        """True until it takes part, or is given up."""
+        """True until the actor takes part in the trial, or the trial stops waiting for it."""
         return self.phase in (Phase.ABSENT, Phase.CALLED)
 
 
 def late_by(
     deadlines: Sequence[tuple[ActorPlace, float]], now: float
 ) -> tuple[list[ActorPlace], float | None]:
-    """Return the actors whose deadline has passed, and the next of the other deadlines."""
+    """
+    Return the actors whose deadline has passed, and the earliest of the other deadlines.
+
+    Args:
+        deadlines: Each awaited actor with its deadline in seconds.
+        now: The present time in seconds, of the same clock.
+
+    """
     late = [actor for actor, due in deadlines if due <= now]
     return late, min((due for _, due in deadlines if due > now), default=None)
 
 
 class Admission:
     """
-    The actors that a trial awaits before it calls its environment.
+    The arrival of a trial's actors, for which the trial waits before it calls its environment.
 
     Attributes:
         awaited: Number of actors that may still arrive.
@@ -129,7 +146,9 @@ class Admission:
         self.due = min((due for _, due in self._deadlines), default=None)
 
     def call_actors(self) -> None:
-        """Call each actor that does not join by itself."""
+        """
+        Open a stream to each actor that does not join by itself, and send it its first message.
+        """
         for actor in self._actors:
             if actor.is_awaited and not actor.joins:
                 actor.take(Move.CALL)
@@ -138,7 +157,7 @@ class Admission:
 
     def slot(self, selection: ActorInitialOutput, state: TrialState) -> int:
         """
-        Return the index of the free slot that an actor asks for, by name or by class.
+        Return the index of a free actor that a client asks to be, by name or by class.
 
         Raises TrialError if there is none, or the trial is not PENDING.
         """
@@ -157,11 +176,19 @@ class Admission:
         self, selection: ActorInitialOutput, state: TrialState, is_away: Callable[[int], bool]
     ) -> int:
         """
-        Return the index of the actor that a person asks for, by name or by class.
+        Return the index of the actor that a person asks to play, by name or by class.
 
-        Actors without a player come first, then actors for which `is_away` is true. Raises
-        ActorTaken if all have a player, and TrialError for an unknown name, or in another state
-        than PENDING and RUNNING.
+        Actors without a player come first, then actors for which `is_away` is true.
+
+        Args:
+            selection: Name or class of the actor.
+            state: State of the trial.
+            is_away: Tells, for the index of an actor, whether its player is away.
+
+        Raises:
+            ActorTaken: All of these actors have a player.
+            TrialError: The name is unknown, or the trial is neither PENDING nor RUNNING.
+
         """
         if state not in (PENDING, RUNNING):
             name = TrialState.Name(state)
@@ -176,14 +203,18 @@ class Admission:
         )
 
     def admit(self, index: int, move: Move = Move.JOIN) -> None:
-        """Admit an actor that joined by itself to the slot that was returned for it."""
+        """
+        Admit a client as the actor whose index `slot` has returned, and send the first message.
+
+        `move` is the change of the actor's phase.
+        """
         actor = self._actors[index]
         actor.take(move)
         self._outgoing.open_actors.add(index)
         self._introduce(actor)
 
     def settle(self) -> bool:
-        """Count one awaited actor less; return True after the last one."""
+        """Count one awaited actor less; return True if no actor is awaited any more."""
         self.awaited -= 1
         if not self.awaited:
             self.due = None
@@ -210,7 +241,11 @@ class Admission:
         ]
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
-        """Return each actor that is late by now, with a reason, and set `due` for the next."""
+        """
+        Return each actor that has not arrived by its deadline, with a reason, and update `due`.
+
+        `now` is the present time in seconds.
+        """
         awaited = [(actor, due) for actor, due in self._deadlines if actor.is_awaited]
         late, self.due = late_by(awaited, now)
         return [

@@ -1,4 +1,4 @@
-"""The samples of a trial that its datalog is sent, made of the entries of its log."""
+"""The samples that a trial sends to its datalog, one for each tick, made of its log entries."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DatalogSamples:
         return due
 
     def change(self, state: State) -> list[DatalogSample]:
-        """Set the state of the trial; at its end return all remaining samples."""
+        """Note a new state of the trial; return all remaining samples if the trial has ended."""
         self._state = state
         if state != ENDED:
             return []

@@ -27,10 +27,11 @@ class HostedPlayer:
     The player of an actor, a client or a person, and its last action.
 
     Attributes:
-        has_acted: There is an action for the present tick.
-        is_held: The last action was repeated in the tick before.
-        is_away: The stand-in acts.
-        silent_since: Time of the oldest unanswered observation, None if all are answered.
+        has_acted: Whether there is an action for the present tick.
+        is_held: Whether the last action was repeated in the tick before.
+        is_away: Whether the stand-in acts in place of the player.
+        silent_since: Time of the oldest unanswered observation in seconds, None if all are
+            answered.
 
     """
 
@@ -54,16 +55,16 @@ class HostedPlayer:
         self.silent_since: float | None = None
 
     def take(self, content: bytes, now: float) -> None:
-        """Store an action as the latest."""
+        """Store the content of the player's newest action, which arrived at `now`, in seconds."""
         self._content, self._acted_at, self.silent_since = content, now, None
 
     def shown(self) -> Player:
-        """Return the player as spectators see it."""
+        """Return the description of the player for spectators."""
         name, is_held, is_away = self.user_id, self.is_held, self.is_away
         return Player(kind=self.kind, name=name, is_held=is_held, is_away=is_away)
 
     def acted(self, now: float) -> Acted | None:
-        """Return the player's action for a tick that ends, None if the stand-in acts."""
+        """Return the player's action for a tick that ends at `now`, None if the stand-in acts."""
         has_acted, self.has_acted, self.is_held = self.has_acted, False, False
         if self._content is None or self.is_away:
             return None
@@ -75,7 +76,7 @@ class HostedPlayer:
 
 class HostedTurn:
     """
-    A tick with a time limit; see Pacing.
+    The ticks of a hosted trial, which end in time even if players do not act; see Pacing.
 
     Actors without a player cost next to no time.
 
@@ -122,7 +123,7 @@ class HostedTurn:
         return self._is_open and (self._is_time if self._pacing.rate else not self._missing)
 
     def check(self) -> None:
-        """Raise Breach unless there is a stand-in action for each actor."""
+        """Raise Breach unless the environment has offered a stand-in action for each actor."""
         if len(self.offered) != len(self._actors):
             offered, count = len(self.offered), len(self._actors)
             raise Breach(f"it offered {offered} stand-ins for {count} actors")
@@ -145,10 +146,16 @@ class HostedTurn:
 
     def take(self, actor: ActorPlace, action: Action, now: float) -> None:
         """
-        Store an action; the latest one before the end of the tick counts.
+        Store a player's action; the latest one before the end of the tick counts.
 
-        With a rate it counts in the tick that ends next, without one in the tick that it names. A
-        late action is held for the next tick.
+        With a tick rate, the action counts in the tick that ends next; without one, in the tick
+        that it names. A late action is held for the next tick.
+
+        Args:
+            actor: The actor that acts.
+            action: The action.
+            now: The present time in seconds.
+
         """
         outgoing, tick, index = self._outgoing, action.tick_id, actor.index
         player = self._players.get(index)
@@ -173,7 +180,11 @@ class HostedTurn:
             self._missing.pop(index, None)
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
-        """Stop waiting for late players. Players are never lost by this, so the list is empty."""
+        """
+        Note that the tick's time is up or that players are late at `now`, in seconds.
+
+        The list is empty: unlike in other trials, a late player is not lost.
+        """
         if self._pacing.rate:
             self._is_time = self.due is not None and self.due <= now
         else:
@@ -183,7 +194,15 @@ class HostedTurn:
         return []
 
     def take_over(self, actor: ActorPlace, user_id: str, now: float) -> None:
-        """Make a person the player of an actor, and send the present observation."""
+        """
+        Make a person the player of an actor, and send the present observation to the person.
+
+        Args:
+            actor: The actor.
+            user_id: Name of the person.
+            now: The present time in seconds.
+
+        """
         player = self._players[actor.index] = HostedPlayer(PlayerKind.PERSON, user_id, now)
         self._note(actor.index, player, "was taken over")
         if self._observations.has_begun:
@@ -192,7 +211,11 @@ class HostedTurn:
                 self._set_due()
 
     def release(self, actor: ActorPlace, reason: str) -> None:
-        """Leave an actor to its stand-in after its player was lost or handed it back."""
+        """
+        Let the stand-in act for an actor whose player was lost or has handed it back.
+
+        `reason` is the end of a sentence for the log.
+        """
         player = self._players.pop(actor.index, None)
         if player is None:
             self._outgoing.note(f"actor {actor.name!r} was lost: {reason}", name=actor.name)
@@ -202,7 +225,7 @@ class HostedTurn:
         self._missing.pop(actor.index, None)
 
     def leave(self, now: float) -> None:
-        """End the tick: give the environment one action for each actor."""
+        """End the tick at `now`, in seconds: send the environment one action for each actor."""
         most_ahead = 0
         if self._players:
             acted: Sequence[Acted] = self._with_players(now)
@@ -216,12 +239,14 @@ class HostedTurn:
         self._outgoing.act(acted, most_ahead)
 
     def pass_over(self) -> None:
-        """End a tick that the environment has played ahead, with the stand-ins offered last."""
+        """
+        End a tick that the environment has played ahead, in which all actors' stand-ins acted.
+        """
         self._stand_ins, self.offered = self.offered, ()
         self._end(self._by_stand_ins())
 
     def finish(self) -> None:
-        """Stop waiting for actions."""
+        """Stop waiting for the players' actions."""
         self._is_open = self._is_time = False
         self._missing.clear()
         self.due = None
@@ -236,7 +261,15 @@ class HostedTurn:
         return sum(player.kind == PlayerKind.PERSON for player in self._players.values())
 
     def view(self, rewards: Sequence[float], state: TrialState, reason: str) -> View:
-        """Return the present tick, with the rewards and actions of the tick before."""
+        """
+        Return the present tick for spectators.
+
+        Args:
+            rewards: The rewards of the tick before, in order of the actors.
+            state: State of the trial.
+            reason: Why the trial was cut off, or empty.
+
+        """
         stand_ins = self.offered or self._stand_ins or [StandIn(b"")] * len(self._actors)
         players = [
             Player(kind=PlayerKind.STAND_IN, name=origin)

@@ -45,7 +45,9 @@ def is_hosted(params: TrialParams) -> bool:
 
 
 def is_left_to_stand_in(actor: ActorParams) -> bool:
-    """Return whether an actor of a hosted trial waits for a person to take it over."""
+    """
+    Return whether a hosted trial's actor has no client: its stand-in acts until a person plays it.
+    """
     is_local = TrialEndpoint.parse(actor.endpoint).scheme == LOCAL
     return is_local and actor.implementation == STAND_IN
 
@@ -82,7 +84,7 @@ class Pacing:
 
 
 class ActionNote(StrEnum):
-    """Sources of an action, in the words of the log."""
+    """The sources of an action, as the words by which the log names them."""
 
     GIVEN = "given"
     HELD = "held"
@@ -95,7 +97,14 @@ _TEXTS = {note: str(note) for note in ActionNote}
 
 
 class StandIn(NamedTuple):
-    """An action that the environment offers for an actor, and the policy version that chose it."""
+    """
+    An action that the environment offers for an actor.
+
+    Attributes:
+        content: The serialized action.
+        origin: The policy version that chose it, empty if unknown.
+
+    """
 
     content: bytes
     origin: str = ""
@@ -105,8 +114,12 @@ class Acted(NamedTuple):
     """
     The action of an actor that was applied in one tick.
 
-    `origin` is the user id of a player or the policy version of a stand-in. `idle` is the time
-    since the player's last action in seconds, 0 for a new action.
+    Attributes:
+        content: The serialized action.
+        note: The source of the action.
+        origin: The user id of a player, or the policy version of a stand-in.
+        idle: Seconds since the player sent the action, 0 for a new one.
+
     """
 
     content: bytes
@@ -116,7 +129,9 @@ class Acted(NamedTuple):
 
     @property
     def noted(self) -> str:
-        """The note of the log, for example "given" or "held 0.250" (seconds since the action)."""
+        """
+        The source as the log names it, for example "given" or "held 0.250" (its age in seconds).
+        """
         note = self.note
         return f"{note} {self.idle:.3f}" if note is ActionNote.HELD else _TEXTS[note]
 
@@ -138,9 +153,12 @@ class HostedTick(NamedTuple):
     """
     A tick of a hosted environment.
 
-    `rewards` are for the tick before it, `observations` belong to this tick, and `stand_ins` are
-    the actions that the environment offers for it, one for each actor. `ended` are the indices of
-    actors whose episodes ended with it, as far as people are to see how.
+    Attributes:
+        rewards: Rewards for the tick before.
+        observations: Observations of this tick.
+        stand_ins: The actions that the environment offers for this tick, one for each actor.
+        ended: Indices of the actors whose episodes ended with this tick, if people should see how.
+
     """
 
     rewards: Sequence[HostedRewards]
@@ -157,23 +175,27 @@ class HostedTrial(Protocol):
         """Id of the trial."""
 
     def observe(self, tick: HostedTick) -> None:
-        """Handle the next tick. The last one of a trial needs no stand-ins."""
+        """Handle the next tick of the environment. The last tick of a trial needs no stand-ins."""
 
     def pass_over(self, tick: HostedTick) -> None:
-        """Handle a tick that was played ahead by its stand-ins, before the next tick or message."""
+        """
+        Handle a tick that the environment played ahead, with the stand-ins' actions.
+
+        The environment calls this before it sends the next tick or message.
+        """
 
     def receive(self, message: EnvRunTrialOutput) -> None:
-        """Handle another message of the environment."""
+        """Handle a message of the environment that is not a tick."""
 
     def lose(self, reason: str) -> None:
-        """Handle the end of the stream after the messages so far. Idempotent."""
+        """Handle the end of the environment's stream, after all of its messages. Idempotent."""
 
 
 class HostedEnvironment(Protocol):
     """A hosted environment as its trial sees it; its methods return quickly and never raise."""
 
     def receive(self, message: EnvRunTrialInput) -> None:
-        """Handle any message but an action_set: init_input, a message, LAST or END."""
+        """Handle a message of the trial, except actions: init_input, a message, LAST or END."""
 
     def act(self, tick: int, acted: Sequence[Acted], most_ahead: int) -> None:
         """
@@ -187,24 +209,24 @@ class HostedEnvironment(Protocol):
         """
 
     def lose(self, reason: str) -> None:
-        """Handle the end of the stream by either side; it is the last call."""
+        """Handle the end of the stream, which either side may have ended; it is the last call."""
 
 
 class Hosting(Protocol):
-    """The hosted environments of a server."""
+    """The environments that a server runs in its own process."""
 
     def completed(self, params: TrialParams) -> TrialParams:
         """
-        Return checked parameters of a hosted trial, with its configuration filled in.
+        Return a copy of a hosted trial's checked parameters with the configuration filled in.
 
-        Raises TrialError for parameters that the guest cannot have.
+        Raises TrialError for parameters that do not fit the guest.
         """
 
     def pacing(self, params: TrialParams) -> Pacing:
         """Return the tick timing for these parameters."""
 
     def open(self, trial: HostedTrial) -> HostedEnvironment:
-        """Start an environment. Raises TrialError if it cannot start."""
+        """Start an environment for a trial. Raises TrialError if it cannot start."""
 
     def describe(self) -> Description:
         """Return a description of the guest that trials play, without the live trials."""

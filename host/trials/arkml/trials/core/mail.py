@@ -86,8 +86,8 @@ class Mail:
     """
     Delivers messages at once, and rewards before the next observation of their receivers.
 
-    What is for a tick to come is refused, and rewards of ticks before the present one are for the
-    log alone: their receivers have had the reward of that tick.
+    Rewards for a later tick are refused. Rewards for an earlier tick are only logged, because their
+    receivers have already got the reward of that tick.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Mail:
         self._delivered: Sequence[HostedRewards | _Given] = ()
 
     def take(self, sender: str, message: ActorRunTrialOutput | EnvRunTrialOutput) -> None:
-        """Add the reward, or deliver the message, that `sender` has sent."""
+        """Handle a message of the participant `sender`: add a reward, or deliver it to others."""
         if message.WhichOneof("data") == "reward":
             self._take_reward(sender, message.reward)
         else:
@@ -229,7 +229,7 @@ class Mail:
 
 
 class PresentObservations:
-    """The latest observations of the environment, which are never modified."""
+    """The latest observations of the environment for all actors, which are never modified."""
 
     def __init__(self, actors: Sequence[ActorPlace], outgoing: Outgoing) -> None:
         self._actors = actors
@@ -241,7 +241,7 @@ class PresentObservations:
         self.has_begun = False
 
     def check(self, observed: ObservationSet) -> None:
-        """Raise Breach unless these are of the next tick, with an observation for each actor."""
+        """Raise Breach unless these observations are for the next tick, with one for each actor."""
         indices, count = observed.actors_map, len(observed.observations)
         if len(indices) != len(self._actors):
             raise Breach(f"it sent observations for {len(indices)} of {len(self._actors)} actors")
@@ -252,7 +252,7 @@ class PresentObservations:
             raise Breach(f"it sent observations of tick {tick} instead of {self._next}")
 
     def take(self, observed: ObservationSet) -> None:
-        """Begin a tick with its checked observations."""
+        """Begin a tick with its observations, which `check` has accepted."""
         self._outgoing.tick = self._next
         self._next += 1
         self.has_begun = True
@@ -278,7 +278,11 @@ class PresentObservations:
         return b"" if latest is None else latest.SerializeToString()
 
     def message_for(self, index: int) -> ActorRunTrialInput:
-        """Return the message for one actor. Actors with the same observation share an object."""
+        """
+        Return the message with the observation of the actor at an index.
+
+        Actors with the same observation share one message object.
+        """
         one = self._observed.actors_map[index]
         message = self._messages.get(one)
         if message is None:
@@ -289,7 +293,9 @@ class PresentObservations:
         return message
 
     def give_last(self) -> int:
-        """Send the final observations; return the number of actors that must acknowledge them."""
+        """
+        Send actors their final observations; return the number of actors that must acknowledge.
+        """
         last = ActorRunTrialInput(state=CommunicationState.LAST)
         leaving = 0
         for actor in self._actors:

@@ -1,4 +1,4 @@
-"""Outputs of a trial, such as messages to send and log entries, and the collector of them."""
+"""The outputs of a trial, such as messages to send and log entries, and their collector."""
 
 from __future__ import annotations
 
@@ -19,23 +19,31 @@ _MOST_TEXT = 1_000
 
 
 class CallEnvironment(NamedTuple):
-    """Open a stream to the environment."""
+    """An output: open a stream to the environment."""
 
 
 class CallActor(NamedTuple):
-    """Open a stream to an actor."""
+    """An output: open a stream to the actor with this index."""
 
     actor: int
 
 
 class ToEnvironment(NamedTuple):
-    """Send a message to the environment."""
+    """An output: send a message to the environment."""
 
     message: EnvRunTrialInput
 
 
 class GiveActions(NamedTuple):
-    """Give a hosted environment the actions of a tick; see HostedEnvironment."""
+    """
+    An output: give a hosted environment the actions of a tick.
+
+    Attributes:
+        tick: Number of the tick.
+        acted: The action of each actor.
+        most_ahead: Number of following ticks that may be played ahead by stand-in actions.
+
+    """
 
     tick: int
     acted: Sequence[Acted]
@@ -43,36 +51,36 @@ class GiveActions(NamedTuple):
 
 
 class Show(NamedTuple):
-    """Show spectators of a hosted trial the tick that begins."""
+    """An output: show the tick that begins to spectators of a hosted trial."""
 
     view: View
 
 
 class ToActor(NamedTuple):
-    """Send a message to an actor. Several actors may share one message object."""
+    """An output: send a message to an actor. Several actors may share one message object."""
 
     actor: int
     message: ActorRunTrialInput
 
 
 class EndEnvironment(NamedTuple):
-    """End the stream to the environment after its queued messages."""
+    """An output: end the stream to the environment after its queued messages."""
 
 
 class EndActor(NamedTuple):
-    """End the stream to an actor after its queued messages."""
+    """An output: end the stream to an actor after its queued messages."""
 
     actor: int
 
 
 class Changed(NamedTuple):
-    """Note a new state of the trial."""
+    """An output: the trial has a new state."""
 
     state: TrialState
 
 
 class EntryKind(StrEnum):
-    """Kinds of log entries."""
+    """The kinds of entries in the log of a trial."""
 
     OBSERVATIONS = "observations"
     ACTION = "action"
@@ -110,9 +118,10 @@ class Entry(NamedTuple):
 
 class Entries(NamedTuple):
     """
-    Entries of one kind, tick and time as columns, with the fields of Entry.
+    Several entries of a trial's log, of one kind, tick and time, as columns.
 
-    `names` and `contents` have equal length; `notes` and `origins` do, too, unless they are empty.
+    `names`, `contents`, `notes` and `origins` have one item for each entry; the last two may be
+    empty. An item has the meaning of the field of `Entry` with the same name in the singular.
     """
 
     kind: EntryKind
@@ -125,7 +134,7 @@ class Entries(NamedTuple):
     origins: Sequence[str] = ()
 
     def rows(self) -> list[Entry]:
-        """Return the entries one by one."""
+        """Return the entries as a list of single entries."""
         blank = ("",) * len(self.names)
         return [
             Entry(self.kind, self.tick, self.timestamp, name, self.sender, content, note, origin)
@@ -140,7 +149,7 @@ Logged: TypeAlias = Entry | Entries
 
 
 class Notice(NamedTuple):
-    """A sentence for the operator's log, optionally as a warning."""
+    """An output: a sentence for the operator's log, optionally as a warning."""
 
     text: str
     is_warning: bool = False
@@ -164,7 +173,7 @@ Output: TypeAlias = (
 
 class Outgoing:
     """
-    Collects outputs; messages to a stream that is not open are dropped.
+    Collects the outputs of a trial; messages to a stream that is not open are dropped.
 
     Args:
         wall: Clock for timestamps, in nanoseconds since 1970.
@@ -172,7 +181,7 @@ class Outgoing:
 
     Attributes:
         outputs: The outputs since the trial's owner took the last ones.
-        tick: The present tick, of which log entries are by default.
+        tick: The present tick; log entries are about it unless they name another one.
         open_actors: Indices of the actors with an open stream.
 
     """
@@ -207,12 +216,16 @@ class Outgoing:
             self.outputs.append(ToEnvironment(message))
 
     def act(self, acted: Sequence[Acted], most_ahead: int) -> None:
-        """Give a hosted environment the actions of the present tick; see HostedEnvironment."""
+        """
+        Give a hosted environment the actions of the present tick.
+
+        `most_ahead` is the number of following ticks that it may play ahead by stand-in actions.
+        """
         if self._is_environment_open:
             self.outputs.append(GiveActions(self.tick, acted, most_ahead))
 
     def end_actor(self, index: int, details: str) -> None:
-        """Send END to an actor and end its stream."""
+        """Send END with a reason to an actor, and end its stream."""
         if index in self.open_actors:
             state = CommunicationState.END
             self.outputs.append(ToActor(index, ActorRunTrialInput(state=state, details=details)))
@@ -220,7 +233,7 @@ class Outgoing:
             self.open_actors.discard(index)
 
     def end_all(self, details: str) -> None:
-        """Send END to all actors and the environment, and end their streams."""
+        """Send END with a reason to all actors and the environment, and end their streams."""
         if self._is_environment_open:
             message = EnvRunTrialInput(state=CommunicationState.END, details=details)
             self.outputs += [ToEnvironment(message), EndEnvironment()]
@@ -245,7 +258,11 @@ class Outgoing:
         self.log(EntryKind.EVENT, name=name, note=text, origin=origin)
 
     def complain(self, text: str) -> None:
-        """Note that a message was ignored, shortened; only the first few in a tick."""
+        """
+        Output a sentence about a message that was ignored, shortened.
+
+        Only the first few sentences of a tick are output.
+        """
         tick, count = self._complaints
         count = count + 1 if tick == self.tick else 1
         self._complaints = self.tick, count
@@ -255,14 +272,22 @@ class Outgoing:
             self.note(f"more messages were not taken in tick {self.tick}")
 
     def log_acted(self, names: Sequence[str], acted: Sequence[Acted]) -> None:
-        """Log the actions of a tick of a hosted trial, by the names of their actors."""
+        """Log the actions of a tick of a hosted trial; `names` are the names of the actors."""
         kind, tick, at = EntryKind.ACTION, self.tick, self.wall()
         contents, origins = [one.content for one in acted], [one.origin for one in acted]
         notes = [one.noted for one in acted]
         self.outputs.append(Entries(kind, tick, at, names, "", contents, notes, origins))
 
     def log_rewards(self, names: Sequence[str], sender: str, sources: Sequence[bytes]) -> None:
-        """Log rewards of the present tick, given as serialized RewardSource messages."""
+        """
+        Log rewards of the present tick.
+
+        Args:
+            names: Names of the receivers.
+            sender: Name of the sender.
+            sources: A serialized RewardSource for each receiver.
+
+        """
         kind, tick, at = EntryKind.REWARD, self.tick, self.wall()
         self.outputs.append(Entries(kind, tick, at, names, sender, sources))
 
@@ -277,7 +302,11 @@ class Outgoing:
         note: str = "",
         origin: str = "",
     ) -> None:
-        """Output an entry for the log; see Entry for its fields."""
+        """
+        Output an entry for the trial's log, by default of the present tick.
+
+        The parameters have the meaning of the fields of `Entry`.
+        """
         if self.is_logged:
             tick = self.tick if tick is None else tick
             entry = Entry(kind, tick, self.wall(), name, sender, content, note, origin)
@@ -285,5 +314,5 @@ class Outgoing:
 
 
 def shortened(text: str) -> str:
-    """Return the beginning of a text from another program."""
+    """Return the beginning of a text that another program sent, short enough for a log."""
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."

@@ -18,7 +18,7 @@ INITIALIZING, PENDING, RUNNING, TERMINATING, ENDED = (
 
 
 class TrialCause(Enum):
-    """Causes of a change of a trial's state."""
+    """The causes for which a trial changes its state."""
 
     PARAMETERS = "the parameters are final"
     FIRST_OBSERVATION = "the environment sent its first observations"
@@ -51,9 +51,9 @@ TRIAL: Mapping[TrialState, Mapping[TrialCause, TrialState]] = {
 
 class Phase(StrEnum):
     """
-    Phases of an actor or the environment in its trial.
+    The phases of an actor or the environment in its trial.
 
-    Values are the words of errors and of the documentation.
+    Their values are the words by which errors and the documentation name them.
     """
 
     ABSENT = "absent"
@@ -66,7 +66,7 @@ class Phase(StrEnum):
 
 
 class Move(StrEnum):
-    """Moves of an actor or the environment from one phase to another."""
+    """The moves by which an actor or the environment changes its phase."""
 
     STAND_BY = "it is left to its stand-in"
     TAKE_OVER = "a person takes it over"

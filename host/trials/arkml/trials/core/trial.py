@@ -154,14 +154,18 @@ class Trial:
 
     def slot(self, selection: ActorInitialOutput) -> int:
         """
-        Return the index of the free slot that an actor asks for, by name or by class.
+        Return the index of a free actor that a client asks to be, by name or by class.
 
         Raises TrialError if there is none, or the trial is not PENDING.
         """
         return self._admission.slot(selection, self.state)
 
     def join(self, index: int, now: float) -> None:
-        """Admit an actor that joins by itself to the slot that `slot` returned."""
+        """
+        Admit a client as the actor with an index that `slot` has returned.
+
+        `now` is the present time in seconds.
+        """
         self._admission.admit(index)
         self._arrive(now)
 
@@ -241,7 +245,7 @@ class Trial:
     # Messages to the trial
 
     def from_actor(self, index: int, message: ActorRunTrialOutput, now: float) -> None:
-        """Handle a message of an actor."""
+        """Handle a message of the actor with this index; `now` is the present time in seconds."""
         if self.is_over:
             return
         self._note_activity(now)
@@ -251,7 +255,7 @@ class Trial:
             self.lose_actor(index, f"it broke the protocol: {breach}", now)
 
     def from_environment(self, message: EnvRunTrialOutput, now: float) -> None:
-        """Handle a message of the environment."""
+        """Handle a message of the environment; `now` is the present time in seconds."""
         if self.is_over:
             return
         self._note_activity(now)
@@ -372,6 +376,11 @@ class Trial:
         Request a soft end: the next complete set of actions is the last one.
 
         A trial that does not run yet first waits for its actors, and then plays one tick.
+
+        Args:
+            now: The present time in seconds.
+            reason: Why the trial ends, or empty.
+
         """
         self.reason = self.reason or reason
         if self.state in (INITIALIZING, PENDING, RUNNING):

@@ -41,7 +41,7 @@ class TrialTurn:
 
     @property
     def is_complete(self) -> bool:
-        """True if there were observations, and no action is missing."""
+        """True if there are observations, and all actors have acted."""
         return self._observations.has_begun and not self._missing
 
     def begin(self, now: float) -> None:
@@ -59,7 +59,15 @@ class TrialTurn:
             self.late(now)
 
     def take(self, actor: ActorPlace, action: Action, now: float) -> None:  # noqa: ARG002  as hosted
-        """Store an action; only an actor's first one in a tick counts. May raise Breach."""
+        """
+        Store an action; only an actor's first one in a tick counts. May raise Breach.
+
+        Args:
+            actor: The actor that acts.
+            action: The action.
+            now: The present time in seconds.
+
+        """
         tick, outgoing = action.tick_id, self._outgoing
         if actor.is_missing and tick in (AUTO, outgoing.tick):
             content = action.content
@@ -79,7 +87,9 @@ class TrialTurn:
             )
 
     def late(self, now: float) -> list[tuple[ActorPlace, str]]:
-        """Return each actor whose action is late, with a reason; update `due`."""
+        """
+        Return each actor whose action is late at `now`, in seconds, with a reason; update `due`.
+        """
         began = self._began
         missing = [(actor, began + wait) for actor, wait in self._timeouts if actor.is_missing]
         late, self.due = late_by(missing, now)
@@ -88,7 +98,7 @@ class TrialTurn:
         ]
 
     def release(self, actor: ActorPlace, reason: str) -> None:
-        """Continue without a lost actor, by its default action if its action is missing."""
+        """Continue without a lost actor; if its action is missing, its default action is used."""
         self._outgoing.note(f"actor {actor.name!r} was lost: {reason}")
         if actor.is_missing:
             self._replace(actor)
@@ -105,7 +115,7 @@ class TrialTurn:
         self._outgoing.to_environment(EnvRunTrialInput(state=NORMAL, action_set=actions))
 
     def finish(self) -> None:
-        """Stop waiting for actions."""
+        """Stop waiting for the actors' actions."""
         self._missing, self.due = 0, None
         for actor in self._actors:
             actor.is_missing = False

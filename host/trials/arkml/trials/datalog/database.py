@@ -65,7 +65,7 @@ _PROBLEMS = {
 
 
 def problem(path: Path, error: Exception) -> str:
-    """Return a sentence about an error of SQLite or of the system."""
+    """Return a sentence about an error of SQLite or the operating system with the log's file."""
     if isinstance(error, OSError):
         return f"the log of trials {path} cannot be used: {error.strerror or error}"
     if isinstance(error, UnicodeDecodeError):
@@ -93,7 +93,11 @@ def lock(directory: Path) -> int:
 
 
 def create(path: Path) -> None:
-    """Create the file, readable by its owner alone, unless it exists. Raises TrialError."""
+    """
+    Create the file of a log, readable by its owner alone, if it does not exist.
+
+    Raises TrialError.
+    """
     new = path.with_name(f".{path.name}.new")
     try:
         if path.exists():
@@ -120,8 +124,9 @@ def connect(path: Path, mode: Literal["ro", "rw"], timeout: float) -> sqlite3.Co
     """
     Open a file that has exactly the tables of a log.
 
-    Beside it lie only files that SQLite makes for a log, which is always in WAL mode: others may
-    have it delete a file elsewhere, or wait for ever.
+    A log is always in SQLite's WAL mode. The file is refused if side files lie beside it that do
+    not belong to a log in this mode: they could make SQLite delete a file elsewhere, or wait for
+    ever.
 
     Args:
         path: The file, which must exist.

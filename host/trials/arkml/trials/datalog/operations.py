@@ -21,7 +21,16 @@ _OVERHEAD = 256  # bytes of a queued entry beside its content
 
 
 class Begin(NamedTuple):
-    """The start of a trial; `params` are serialized TrialParams."""
+    """
+    An operation on the log: the start of a trial.
+
+    Attributes:
+        trial_id: Id of the trial.
+        user_id: Id of the user who started it.
+        params: Serialized TrialParams.
+        began_ns: Time of the start, in nanoseconds since 1970.
+
+    """
 
     trial_id: str
     user_id: str
@@ -30,12 +39,12 @@ class Begin(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Size in the queue, in bytes."""
+        """Size of the operation in the queue, in bytes."""
         return len(self.params) + _OVERHEAD
 
     @property
     def entries(self) -> int:
-        """Number of entries that it counts as."""
+        """Number of entries as which the operation counts in the limits of the queue."""
         return 1
 
 
@@ -45,7 +54,7 @@ Row: TypeAlias = tuple[str, int, int, str, str, bytes, str, str]
 
 class Add(NamedTuple):
     """
-    Entries of a trial.
+    An operation on the log: add entries of a trial.
 
     Args:
         trial_id: Id of the trial.
@@ -85,7 +94,11 @@ class Add(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A new state of a trial. The last one carries the time of the end and a reason."""
+    """
+    An operation on the log: a new state of a trial.
+
+    The last one of a trial has `ended_ns`, in nanoseconds since 1970, and a reason or "".
+    """
 
     trial_id: str
     state: TrialState
@@ -94,12 +107,12 @@ class Change(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Size in the queue, in bytes."""
+        """Size of the operation in the queue, in bytes."""
         return len(self.reason) + _OVERHEAD
 
     @property
     def entries(self) -> int:
-        """Number of entries that it counts as."""
+        """Number of entries as which the operation counts in the limits of the queue."""
         return 1
 
 
@@ -107,22 +120,22 @@ Operation: TypeAlias = Begin | Add | Change
 
 
 class Numbers(dict[str, int]):
-    """Numbers of the running trials in the file, by trial id."""
+    """The number that each running trial has in the log's file, by the id of the trial."""
 
 
 def write(
     connection: sqlite3.Connection, operations: Sequence[Operation], numbers: Numbers
 ) -> Numbers:
     """
-    Write operations in order, in one transaction.
+    Apply operations, such as the start of a trial, to the log's file in one transaction.
 
     Args:
         connection: A connection of `database.connect`.
-        operations: The operations.
-        numbers: Numbers of the running trials before them.
+        operations: The operations, in order.
+        numbers: The number of each running trial in the file, before the operations.
 
     Returns:
-        Numbers of the running trials after them.
+        The number of each running trial after the operations.
 
     Raises:
         sqlite3.Error: The transaction failed; the file is unchanged.

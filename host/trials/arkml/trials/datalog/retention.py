@@ -20,7 +20,7 @@ _FREE: Final = 2_048
 @dataclass(frozen=True, slots=True)
 class Retention:
     """
-    The trials and bytes to keep. Beyond either limit, trials that ended first are removed first.
+    The number of trials and bytes to keep. Beyond them, the trial that ended first is removed.
 
     Args:
         kept_trials: Maximum number of ended trials.
@@ -41,7 +41,7 @@ class Retention:
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return the number of used bytes in the file. Raises sqlite3.Error."""
+    """Return the number of bytes that the log's file uses. Raises sqlite3.Error."""
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")
@@ -51,9 +51,10 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 def choose(connection: sqlite3.Connection, retention: Retention) -> bool:
     """
-    Mark the ended trials to remove.
+    Mark ended trials for removal if the log has too many of them, or too many bytes.
 
-    Returns False if the log is too large and has no ended trial left. Raises sqlite3.Error.
+    If it has too many bytes, one trial at a time is marked. Returns False if the log is too large
+    and has no ended trial left. Raises sqlite3.Error.
     """
     connection.execute(
         "UPDATE trials SET is_removed = 1 WHERE number IN (SELECT number FROM trials WHERE ended_ns"

@@ -1,4 +1,4 @@
-"""The log of a trial, one sample a tick."""
+"""The log of a trial, read as one sample for each tick."""
 
 from __future__ import annotations
 
@@ -111,16 +111,23 @@ def _take(reader: DatalogReader, sample: TickSample, entry: LoggedEntry) -> None
 
 
 def document(params: TrialParams) -> dict[str, Any]:
-    """Return parameters as a JSON object, with the field names of the .proto file."""
+    """Return a trial's parameters as a JSON object, with the field names of the .proto file."""
     made: dict[str, Any] = MessageToDict(params, preserving_proto_field_name=True)
     return made
 
 
 def observation_in(observed: ObservationSet | None, actor: int, where: str) -> bytes:
     """
-    Return the observation of an actor, given by index.
+    Return the serialized observation of an actor.
 
-    Raises TrialError, with `where` it is missing, for damaged observations.
+    Args:
+        observed: The observations of all actors, None if there are none.
+        actor: Index of the actor.
+        where: Description of the tick, for the error.
+
+    Raises:
+        TrialError: The observations are missing or damaged.
+
     """
     if observed is not None and actor < len(observed.actors_map):
         place = observed.actors_map[actor]

@@ -31,7 +31,7 @@ _HUMP = re.compile(r"_([a-z])(?=[a-z]|$)")
 
 
 def module_path(proto: str) -> str:
-    """Return the path of a .proto file's module within the output folder."""
+    """Return the path of a .proto file's JavaScript module within the output folder."""
     return proto.removesuffix(".proto") + "_pb.js"
 
 
@@ -42,7 +42,7 @@ def import_path(importer: str, imported: str) -> str:
 
 
 def exported(package: str, parts: Sequence[str]) -> str:
-    """Return the expression of a type among its module's exports."""
+    """Return the JavaScript expression of a message type among the exports of its module."""
     return ".".join((*filter(None, package.split(".")), *map(safe_name, parts)))
 
 
@@ -50,7 +50,7 @@ def module_text(
     proto: str, files: Mapping[str, FileDescriptorProto], notice: str, runtime: str
 ) -> str:
     """
-    Return the module of one .proto file, beginning with a notice.
+    Return the text of a .proto file's JavaScript module, beginning with a notice.
 
     Args:
         proto: Path of the .proto file.
@@ -73,7 +73,11 @@ def module_text(
 
 @dataclass(frozen=True, slots=True)
 class MessageNode:
-    """A message type, and its name within its package as a list of nested names."""
+    """
+    A message type of a .proto file.
+
+    `parts` is its name within its package: the names of outer messages, then its own.
+    """
 
     parts: tuple[str, ...]
     descriptor: DescriptorProto
@@ -81,14 +85,20 @@ class MessageNode:
 
 @dataclass(frozen=True, slots=True)
 class EnumNode:
-    """An enumeration, and its name within its package as a list of nested names."""
+    """
+    An enumeration of a .proto file.
+
+    `parts` is its name within its package: the names of outer messages, then its own.
+    """
 
     parts: tuple[str, ...]
     descriptor: EnumDescriptorProto
 
 
 class ModuleText:
-    """A text about the types of one .proto file, with the imports that it needs."""
+    """
+    The text of a JavaScript module about one .proto file, and the imports that the text needs.
+    """
 
     def __init__(
         self, file: FileDescriptorProto, files: Mapping[str, FileDescriptorProto], runtime: str
@@ -190,7 +200,7 @@ class _Module(ModuleText):
 
 
 def types_in(file: FileDescriptorProto) -> Iterator[MessageNode | EnumNode]:
-    """Yield all messages and enumerations, outer ones first, except the entry types of maps."""
+    """Yield all messages and enumerations of a file, outer ones first, except maps' entry types."""
 
     def walk(message: DescriptorProto, parts: tuple[str, ...]) -> Iterator[MessageNode | EnumNode]:
         yield MessageNode(parts, message)
@@ -207,7 +217,7 @@ def types_in(file: FileDescriptorProto) -> Iterator[MessageNode | EnumNode]:
 
 
 def field_name(file: FileDescriptorProto, kind: MessageNode, field: FieldDescriptorProto) -> str:
-    """Return the property name of a field."""
+    """Return the name of the JavaScript property that holds a field."""
     if full_name(file, kind.parts) == "google.protobuf.Any":
         return field.name  # protobufjs and its users write type_url, not typeUrl
     return safe_name(camel_name(field.name))
@@ -223,7 +233,7 @@ def map_entries(file: FileDescriptorProto, kind: MessageNode) -> dict[str, Descr
 
 
 def label_of(message: DescriptorProto, field: FieldDescriptorProto) -> list[str]:
-    """Return the label of a field that is not a map, and its oneof if it has one."""
+    """Return protobufjs's label of a field that is not a map, and its oneof if it has one."""
     if field.label == REPEATED:
         is_packed = not field.options.HasField("packed") or field.options.packed
         return ['"repeated"' if is_packed else '"unpacked"']
@@ -234,7 +244,7 @@ def label_of(message: DescriptorProto, field: FieldDescriptorProto) -> list[str]
 
 
 def by_number(fields: Sequence[FieldDescriptorProto]) -> list[FieldDescriptorProto]:
-    """Return fields in order of their numbers."""
+    """Return fields of a message in order of their numbers."""
     return sorted(fields, key=lambda field: field.number)
 
 
@@ -244,7 +254,7 @@ def full_name(file: FileDescriptorProto, parts: Sequence[str]) -> str:
 
 
 def local_name(parts: Sequence[str]) -> str:
-    """Return the name of a type within its module; only these begin with a $."""
+    """Return the name of a type within its JavaScript module; only such names begin with a $."""
     return "$" + "$".join(parts)
 
 
@@ -254,5 +264,5 @@ def camel_name(name: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """Return a name that does not clash with a property of all messages."""
+    """Return a property name that does not clash with a property of all messages."""
     return name + "_" if name in _TAKEN else name

@@ -28,7 +28,15 @@ GOOGLE = "google/protobuf/"
 
 @dataclass(frozen=True, slots=True)
 class MessageType:
-    """A message type with its full name, its name within its package, and its file."""
+    """
+    A message type of a project.
+
+    Attributes:
+        full_name: Name including its package.
+        parts: Name within its package: the names of outer messages, then its own.
+        proto: Path of its .proto file.
+
+    """
 
     full_name: str
     parts: tuple[str, ...]
@@ -49,7 +57,7 @@ class Compiled:
     types: Mapping[str, MessageType]
 
     def named(self, spec: SpecFile) -> dict[str, MessageType]:
-        """Return the types that a spec file names. Raises TrialError for an unknown one."""
+        """Return the message types that a spec file names. Raises TrialError for an unknown one."""
         for entry, name in spec.types().items():
             if name not in self.types:
                 near = get_close_matches(name, self.types, n=3)

@@ -29,7 +29,7 @@ environment = SimpleNamespace(config_type={environment})
 
 
 def python_files(spec: SpecFile, compiled: Compiled) -> dict[str, str]:
-    """Return the texts of all modules by path within one folder."""
+    """Return the texts of all Python modules of a project by path within one folder."""
     named = compiled.named(spec)
     protos = sorted({kind.proto for kind in named.values()})
     expressions = {name: _expression(kind) for name, kind in named.items()}

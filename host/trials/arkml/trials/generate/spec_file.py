@@ -31,7 +31,7 @@ class ActorClassEntry:
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """A spec file with checked entries; its message types are not resolved yet."""
+    """A spec file whose entries are checked; the message types it names may still be unknown."""
 
     path: Path
     protos: tuple[str, ...]
@@ -40,7 +40,7 @@ class SpecFile:
     actor_classes: tuple[ActorClassEntry, ...]
 
     def types(self) -> dict[str, str]:
-        """Return the named message types, by the entry that names each."""
+        """Return the names of message types in the file, by the path of the entry that has each."""
         named = {
             "trial.config_type": self.trial_config,
             "environment.config_type": self.environment_config,

@@ -33,14 +33,23 @@ _LONGS: Final = ("int64", "uint64", "sint64", "fixed64", "sfixed64")
 
 
 def declaration_path(proto: str) -> str:
-    """Return the path of a .proto file's declarations, next to its module."""
+    """Return the path of a .proto file's TypeScript declarations, next to its JavaScript module."""
     return module_path(proto).removesuffix(".js") + ".d.ts"
 
 
 def declaration_text(
     proto: str, files: Mapping[str, FileDescriptorProto], notice: str, runtime: str
 ) -> str:
-    """Return the declarations of one .proto file's module; see `module_text`."""
+    """
+    Return the TypeScript declarations of a .proto file's JavaScript module.
+
+    Args:
+        proto: Path of the .proto file.
+        files: Descriptors of all files by path.
+        notice: First line of the declarations.
+        runtime: Path of `protobuf.js` within the output folder.
+
+    """
     return _Declarations(files[proto], files, runtime).text(notice)
 
 

@@ -61,7 +61,7 @@ class ActorParameters(Sealed):
 
     @classmethod
     def of(cls, cog_settings: CogSettings | None, raw: ActorParams) -> ActorParameters:
-        """Return parameters that read and write `raw`."""
+        """Return parameters that are a live view of the protobuf message `raw`."""
         made = cls(cog_settings, raw.actor_class)
         made.raw_params = raw
         return made
@@ -76,7 +76,7 @@ class ActorParameters(Sealed):
 
     @property
     def actor_class(self) -> str:
-        """Name of the actor's class. It can be changed only without settings of a project."""
+        """Name of the actor's class. It can be changed only if `cog_settings` is None."""
         return self.raw_params.actor_class
 
     @actor_class.setter
@@ -93,17 +93,19 @@ class ActorParameters(Sealed):
         self.raw_params.actor_class = value
 
     def has_specs(self) -> bool:
-        """Return whether the settings of a project, with its message types, are known."""
+        """Return whether `cog_settings`, the message types of the project, are known."""
         return self._cog_settings is not None
 
     @property
     def actor_class_spec(self) -> ActorClass | None:
-        """Class of the actor, None without settings. Raises TrialError for an unknown class."""
+        """
+        The actor's class, None if `cog_settings` is None. Raises TrialError for an unknown class.
+        """
         return self._cog_settings.actor_classes[self.class_name] if self._cog_settings else None
 
     @property
     def config(self) -> Message | None:
-        """Configuration of the actor."""
+        """Configuration of the actor, None if it is not set."""
         return decoded(self.config_serialized, self._kind("config_type"))
 
     @config.setter

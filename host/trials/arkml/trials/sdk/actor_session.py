@@ -76,7 +76,7 @@ class ActorSession(Session[ActorRunTrialInput, ActorRunTrialOutput]):
 
     @property
     def class_name(self) -> str:
-        """Name of the actor's class; an older name of `actor_class`."""
+        """Name of the actor's class, under an older name than `actor_class`."""
         return self.actor_class
 
     def get_active_actors(self) -> NoReturn:

@@ -36,8 +36,8 @@ class Endpoint:
     """
     The address of a server of trials, `grpc://HOST:PORT`; for example `grpc://localhost:9000`.
 
-    Its other attributes exist for Cogment's programs: there is no TLS of gRPC here, so `use_ssl`
-    and every file raise TrialError.
+    Its other attributes exist for programs that were written for Cogment's SDK. gRPC is used
+    without TLS here, so setting `use_ssl` or a file raises TrialError.
     """
 
     __slots__ = ("url",)
@@ -127,7 +127,7 @@ class LocalServer(TrialServices, Protocol):
 
     def register(self, implementations: RegisteredImplementations) -> None:
         """
-        Make implementations available to trials as `local://`.
+        Make implementations available to the server's trials at the endpoint `local://`.
 
         Raises TrialError if it cannot.
         """

@@ -29,7 +29,7 @@ class GrpcMetadata(Sealed):
 
     def add(self, key: str, value: str | bytes) -> None:
         """
-        Add a pair; keys are lower case.
+        Add a pair, whose key is changed to lower case.
 
         Raises TrialError for a key that gRPC reserves, for bytes under a key without the suffix
         "-bin", and for text under a key with it.

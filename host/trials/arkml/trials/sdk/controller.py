@@ -40,7 +40,7 @@ class Controller(Sealed):
         return f"Controller(user_id={self._user_id!r})"
 
     def has_specs(self) -> bool:
-        """Return True: a controller needs no settings of a project."""
+        """Return True, because a controller needs no settings of a project."""
         return True
 
     def __await__(self) -> Generator[None, None, Controller]:
@@ -145,7 +145,9 @@ class Controller(Sealed):
         raise TrialError(f"Unknown trial [{trial_id}]")
 
     async def describe(self) -> Description:
-        """Return a description of the guest that trials of the server play, and the live trials."""
+        """
+        Return a description of the server: the guest that its trials play, and its live trials.
+        """
         return await self._players.describe()
 
     async def look(self, trial_id: str) -> AsyncGenerator[View, bool | None]:

@@ -37,9 +37,9 @@ class LogSample(Sealed):
     """
     One tick of a trial, as its server logs it.
 
-    Attributes of fields that the trial's parameters exclude are None. `timestamp` is in nanoseconds
-    since 1970, `events` are sentences, `params` are the parameters of the trial. With `out_of_sync`
-    the sample only has rewards, for a tick whose sample was sent before.
+    Attributes for fields that the trial's parameters exclude are None. `timestamp` is in
+    nanoseconds since 1970, `events` are sentences, `params` are the parameters of the trial. If
+    `out_of_sync` is true, the sample has only rewards, for a tick whose sample was sent before.
     """
 
     def __init__(self, params: TrialParameters) -> None:
@@ -53,7 +53,11 @@ class LogSample(Sealed):
 
     @classmethod
     def of(cls, params: TrialParameters, sample: DatalogSample) -> LogSample:
-        """Return a sample from the received message."""
+        """
+        Return a sample from the message that the datalog received.
+
+        `params` are the parameters of the trial.
+        """
         made = cls(params)
         made._take(sample)
         return made
@@ -66,7 +70,7 @@ class LogSample(Sealed):
         return _SERIALIZATION
 
     def serialize(self) -> bytes:
-        """Return the sample as bytes."""
+        """Return the sample as bytes, a serialized protobuf message."""
         return self._sample.SerializeToString()
 
     def deserialize(self, raw_string: bytes) -> None:
@@ -117,11 +121,11 @@ class LogSample(Sealed):
         return RecvObservation(observed.tick_id, observed.timestamp, observation)
 
     def all_rewards(self) -> Iterator[RecvReward]:
-        """Iterate over the rewards, each as its sender sent it."""
+        """Iterate over the rewards of the tick, each as its sender sent it."""
         return map(RecvReward.of, self._sample.rewards)
 
     def all_messages(self) -> Iterator[RecvMessage]:
-        """Iterate over the messages."""
+        """Iterate over the messages that were sent in the tick."""
         return map(RecvMessage.of, self._sample.messages)
 
     def _take(self, sample: DatalogSample) -> None:
@@ -191,7 +195,7 @@ class DatalogSession(Sealed):
         """
         Iterate over the samples until the trial has ended, or the iteration is sent False.
 
-        Raises TrialError after a sample that is not one of the trial, with which the log ends.
+        Raises TrialError if a message does not belong to the trial: the log ends with it.
         """
         if not self._is_started:
             _log.warning("Cannot retrieve samples until the datalog session is started.")
@@ -204,11 +208,11 @@ class DatalogSession(Sealed):
                 return
 
     def get_all_samples(self) -> AsyncGenerator[LogSample, bool | None]:
-        """Return `all_samples()`; an older name of it."""
+        """Return `all_samples()`, under its older name."""
         return self.all_samples()
 
     async def take(self, sample: DatalogSample | TrialError | None) -> None:
-        """Queue a sample, or what ends the log: an error or None, as soon as there is room."""
+        """Queue a sample as soon as there is room; an error or None ends the log."""
         made: LogSample | TrialError | None
         if isinstance(sample, DatalogSample):
             try:

@@ -153,7 +153,7 @@ class Session(Sealed, ABC, Generic[In, Out]):
                 return
 
     def event_loop(self) -> AsyncGenerator[RecvEvent, bool | None]:
-        """Return `all_events()`; an older name of it."""
+        """Return `all_events()`, under its older name."""
         return self.all_events()
 
     def add_reward(
@@ -193,7 +193,7 @@ class Session(Sealed, ABC, Generic[In, Out]):
 
     def send_message(self, payload: Message, to: Sequence[str]) -> None:
         """
-        Send a protobuf message of any type.
+        Send a protobuf message of any type to other participants.
 
         `to` is a list with names of actors or of the environment, `"*"` for all actors, or
         `"class.*"` for all actors of a class. Raises TrialError if `to` is not a list, or `payload`
@@ -240,7 +240,11 @@ class Session(Sealed, ABC, Generic[In, Out]):
             self._end()
 
     def leave(self, reason: str) -> None:
-        """End the stream after the implementation; tell the trial `reason` if it still runs."""
+        """
+        End the stream once the implementation has returned or failed.
+
+        If the trial still runs, it is told `reason`.
+        """
         if not (self._is_over or self._is_done):
             self._warn(f"it leaves: {reason}")
             self._sender.send(self._output(state=END, details=reason))
@@ -327,7 +331,7 @@ class Session(Sealed, ABC, Generic[In, Out]):
 
 
 def listed(to: Sequence[str]) -> Sequence[str]:
-    """Return a list of receivers. Raises TrialError for a string."""
+    """Return a list of receivers unchanged. Raises TrialError for a single string."""
     if isinstance(to, str):
         raise TrialError(f"receivers are a list of names, such as [{to!r}], not the text {to!r}")
     return to

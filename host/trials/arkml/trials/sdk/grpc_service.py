@@ -75,19 +75,19 @@ class GrpcTrials:
         return reply
 
     async def terminate(self, trial_ids: Sequence[str], *, is_hard: bool) -> None:
-        """Request the end of trials."""
+        """Request the end of trials; with `is_hard` they end at once."""
         request = TerminateTrialRequest(hard_termination=is_hard)
         metadata = (*self._metadata, *_metadata(trial_ids))
         await self._asked(self._lifecycle().TerminateTrial, request, metadata)
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
-        """Return the details of trials, of all trials without an id."""
+        """Return the details of the trials with these ids, or of all trials if there are no ids."""
         metadata = (*self._metadata, *_metadata(trial_ids))
         reply: TrialInfoReply = await self._asked(self._lifecycle().GetTrialInfo, request, metadata)
         return reply
 
     def watch(self, request: TrialListRequest) -> AsyncIterator[TrialListEntry]:
-        """Iterate over the present states of all trials, and then over changes."""
+        """Iterate over the present states of all trials, and then over each change of a state."""
         return self._streamed(
             lambda: self._lifecycle().WatchTrials(request, metadata=self._metadata)
         )
@@ -100,12 +100,28 @@ class GrpcTrials:
     async def join(
         self, trial_id: str, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
     ) -> Receiver[ActorRunTrialOutput]:
-        """Join a trial as an actor, and return once it is admitted; see TrialService."""
+        """
+        Join a trial as an actor, and return once the actor is admitted.
+
+        Args:
+            trial_id: Id of the trial.
+            slot: Name or class of the actor.
+            sender: Stream to the actor. The trial sends init_input first.
+
+        Returns:
+            The stream to the trial.
+
+        Raises:
+            TrialError: The server refuses or cannot be reached.
+
+        """
         method = stub(self._opened(), actor_pb2.DESCRIPTOR, "ClientActorSP").RunTrial
         return await self._enter(method, trial_id, slot, sender)
 
     async def describe(self) -> Description:
-        """Return a description of the guest that trials of the server play, and the live trials."""
+        """
+        Return a description of the server: the guest that its trials play, and its live trials.
+        """
         description: Description = await self._asked(self._players().Describe, DescribeRequest())
         return description
 
@@ -116,7 +132,23 @@ class GrpcTrials:
         user_id: str,
         sender: Sender[ActorRunTrialInput],
     ) -> Receiver[ActorRunTrialOutput]:
-        """Take over an actor, and return once the person is admitted; see PlayersService."""
+        """
+        Take over an actor, and return once the person is admitted as its player.
+
+        Args:
+            trial_id: Id of the trial.
+            slot: Name or class of the actor.
+            user_id: Name of the person.
+            sender: Stream to the person.
+
+        Returns:
+            The stream to the trial.
+
+        Raises:
+            ActorTaken: The actor has another player.
+            TrialError: The server refuses for another reason, or cannot be reached.
+
+        """
         method = self._players().TakeOver
         user = (USER_ID, encoded_user_id(user_id))
         return await self._enter(method, trial_id, slot, sender, user)

@@ -80,12 +80,12 @@ class RegisteredImplementations:
 
     @property
     def has_hook(self) -> bool:
-        """True if there is a pre-trial hook."""
+        """True if a pre-trial hook is registered."""
         return self._hook is not None
 
     @property
     def has_datalog(self) -> bool:
-        """True if there is a datalog."""
+        """True if an implementation of a datalog is registered."""
         return self._datalog is not None
 
     @property
@@ -99,7 +99,14 @@ class RegisteredImplementations:
         """
         Register an implementation of actors.
 
-        Like its siblings, raises TrialError if it cannot.
+        Args:
+            run: Coroutine function that takes an ActorSession.
+            name: Name of the implementation.
+            classes: Names of the actor classes that it can play; all if empty.
+
+        Raises:
+            TrialError: The name is taken, `classes` is a string, or `freeze` was called.
+
         """
         self._check_open("an actor")
         if name in self._actors:
@@ -109,28 +116,32 @@ class RegisteredImplementations:
         self._actors[name] = _Actor(run, tuple(classes))
 
     def add_environment(self, run: EnvironmentImplementation, name: str) -> None:
-        """Register an implementation of environments."""
+        """
+        Register an implementation of environments under a name.
+
+        Raises TrialError if the name is taken, or after `freeze`.
+        """
         self._check_open("an environment")
         if name in self._environments:
             raise TrialError(f"The environment implementation name must be unique: [{name}]")
         self._environments[name] = run
 
     def set_hook(self, hook: PreTrialHook) -> None:
-        """Register the pre-trial hook."""
+        """Register the pre-trial hook. Raises TrialError if there is one, or after `freeze`."""
         self._check_open("a pre-trial hook")
         if self._hook is not None:
             raise TrialError("Only one pre-trial hook service can be registered")
         self._hook = hook
 
     def set_datalog(self, datalog: DatalogImplementation) -> None:
-        """Register the datalog."""
+        """Register the datalog. Raises TrialError if there is one, or after `freeze`."""
         self._check_open("a datalog")
         if self._datalog is not None:
             raise TrialError("Only one datalog service can be registered")
         self._datalog = datalog
 
     def freeze(self) -> None:
-        """Refuse later registrations."""
+        """Refuse registrations from now on."""
         if not (self._actors or self._environments or self._hook or self._datalog):
             raise TrialError("Nothing registered to serve!")
         if self._is_frozen:
@@ -147,13 +158,13 @@ class RegisteredImplementations:
         self, implementation: str, trial_id: str, sender: Sender[ActorRunTrialOutput]
     ) -> Receiver[ActorRunTrialInput]:
         """
-        Open a stream on which an actor takes part in a trial.
+        Open a stream on which an actor takes part in a trial, and return its receiving end.
 
-        The trial sends init_input first; its implementation name counts if `implementation` is
-        empty. An actor that cannot be started, or fails, ends the stream with END and the reason.
+        The first message of the trial, init_input, starts the actor. An actor that cannot be
+        started, or fails, ends the stream with END and the reason.
 
         Args:
-            implementation: Name of the implementation, or empty.
+            implementation: Name of the implementation; if it is empty, init_input names it.
             trial_id: Id of the trial.
             sender: Stream to the trial.
 
@@ -170,7 +181,18 @@ class RegisteredImplementations:
     def open_environment(
         self, implementation: str, trial_id: str, sender: Sender[EnvRunTrialOutput]
     ) -> Receiver[EnvRunTrialInput]:
-        """Open a stream on which an environment takes part in a trial; see `open_actor`."""
+        """
+        Open a stream on which an environment takes part in a trial, and return its receiving end.
+
+        The first message of the trial, init_input, starts the environment. An environment that
+        cannot be started, or fails, ends the stream with END and the reason.
+
+        Args:
+            implementation: Name of the implementation; if it is empty, init_input names it.
+            trial_id: Id of the trial.
+            sender: Stream to the trial.
+
+        """
 
         def begin(init: EnvInitialInput) -> EnvironmentSession:
             key = self._free_key(trial_id, init.name, "Environment")
@@ -185,7 +207,18 @@ class RegisteredImplementations:
     async def pre_trial(
         self, params: PreTrialParams, trial_id: str, user_id: str
     ) -> PreTrialParams:
-        """Return the parameters that the hook writes. Raises TrialError if it fails."""
+        """
+        Run the pre-trial hook, and return the parameters as the hook has changed them.
+
+        Args:
+            params: The parameters before.
+            trial_id: Id of the trial.
+            user_id: Id of the user who starts it.
+
+        Raises:
+            TrialError: The hook fails.
+
+        """
         if self._hook is None:
             raise TrialError("No implementation registered")
         given = PreTrialParams()
@@ -207,7 +240,16 @@ class RegisteredImplementations:
         params: TrialParams,
         feed: Callable[[DatalogSession], Awaitable[None]],
     ) -> None:
-        """Run the datalog for a trial. `feed` puts the samples into its session."""
+        """
+        Run the registered datalog for a trial.
+
+        Args:
+            trial_id: Id of the trial.
+            user_id: Id of the user who started it.
+            params: Parameters of the trial.
+            feed: Puts the samples of the trial into the session of the datalog.
+
+        """
         assert self._datalog is not None
         parameters = TrialParameters.of(self._settings, params)
         session = DatalogSession(trial_id, user_id, parameters)
@@ -230,7 +272,20 @@ class RegisteredImplementations:
         *,
         has_joined: bool = False,
     ) -> tuple[ActorSession, ActorImplementation]:
-        """Return a session and its implementation. Raises TrialError if no implementation fits."""
+        """
+        Return a session of an actor, and the implementation that plays in it.
+
+        Args:
+            trial_id: Id of the trial.
+            init: First message of the trial, with the actor's name, class and configuration.
+            sender: Stream to the trial.
+            implementation: Name of the implementation; if it is empty, `init` names it.
+            has_joined: Whether the trial already knows that the actor takes part.
+
+        Raises:
+            TrialError: No implementation fits.
+
+        """
         name, actor = self._actor(trial_id, init, implementation or init.impl_name)
         spec = self._actor_class(trial_id, init)
         session = ActorSession(trial_id, init, spec, sender, impl_name=name, has_joined=has_joined)
@@ -242,7 +297,14 @@ class RegisteredImplementations:
         """
         Return the session of an actor that a person took over.
 
-        Raises TrialError without a class.
+        Args:
+            trial_id: Id of the trial.
+            init: First message of the trial, with the actor's name, class and configuration.
+            sender: Stream to the trial.
+
+        Raises:
+            TrialError: The settings of the project do not have the actor's class.
+
         """
         spec = self._actor_class(trial_id, init)
         name = init.impl_name
@@ -267,7 +329,11 @@ class RegisteredImplementations:
         await asyncio.gather(*(task for _, task in playing), return_exceptions=True)
 
     def first_of(self, implementation: str) -> str:
-        """Return the first actor class of an implementation. Raises TrialError if it has none."""
+        """
+        Return the first actor class that an implementation can play.
+
+        Raises TrialError if the implementation is unknown or has no classes.
+        """
         actor = self._actors.get(implementation)
         if actor is None:
             known = ", ".join(self._actors) or "none"
@@ -349,7 +415,7 @@ class RegisteredImplementations:
 
 async def play(session: Any, run: Callable[[Any], Awaitable[None]]) -> None:
     """
-    Run an implementation with its session unless the trial has ended, and end the stream after it.
+    Run an implementation with its session unless the trial has ended, then end the stream.
 
     An exception of the implementation is logged, reported to the trial and raised again.
     """

@@ -21,14 +21,14 @@ class Inbox:
         self._session: Receiver[ActorRunTrialInput] | None = None
 
     def send(self, message: ActorRunTrialInput) -> None:
-        """Send a message to the session."""
+        """Pass a message to the session, or keep it until there is one."""
         if self._session is not None:
             self._session.receive(message)
         else:
             self._early.put_nowait(message)
 
     def close(self) -> None:
-        """End the stream."""
+        """Tell the session that the stream has ended, at once or when there is a session."""
         if self._session is not None:
             self._session.lose("the server closed the stream")
         else:
@@ -36,9 +36,9 @@ class Inbox:
 
     async def introduction(self, trial_id: str) -> ActorInitialInput:
         """
-        Return the first message, which introduces the actor.
+        Wait for the first message of the trial, which introduces the actor, and return it.
 
-        Raises TrialError if there is none.
+        Raises TrialError if the stream ends without it.
         """
         message = await self._early.get()
         if message is None or message.state == CommunicationState.END:

@@ -40,7 +40,9 @@ class ActorClass(Sealed):
 
 
 class ActorClassList(Sealed):
-    """The actor classes of a project, by name: as items, and as attributes."""
+    """
+    The actor classes of a project by name, as items (`["pilot"]`) and as attributes (`.pilot`).
+    """
 
     def __init__(self, *classes: ActorClass) -> None:
         self._classes = {actor_class.name: actor_class for actor_class in classes}
@@ -78,11 +80,11 @@ class ActorClassList(Sealed):
 
 
 class ConfigSection(Protocol):
-    """A section of a project's settings, with the type of a configuration or None."""
+    """A section of a project's settings, for the configuration of trials or of environments."""
 
     @property
     def config_type(self) -> type[Message] | None:
-        """Message type of the configuration."""
+        """Message type of the configuration, None without one."""
 
 
 class CogSettings(Protocol):
@@ -102,7 +104,18 @@ class CogSettings(Protocol):
 
 
 def parsed_config(content: bytes, config_type: type[Message] | None, where: str) -> Message:
-    """Parse a configuration. Raises TrialError, prefixed with `where`, if its type is unknown."""
+    """
+    Parse a serialized configuration.
+
+    Args:
+        content: The serialized message.
+        config_type: Type of the message, None if the project names none.
+        where: Beginning of the error's sentence.
+
+    Raises:
+        TrialError: `config_type` is None.
+
+    """
     if config_type is None:
         raise TrialError(
             f"{where} received config data of unknown type (was it defined in cogment.yaml?)"

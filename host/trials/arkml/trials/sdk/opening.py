@@ -1,4 +1,4 @@
-"""A stream that a trial opens, which starts a session after its first message."""
+"""A stream that a trial opens; its first message starts a session."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ INTRODUCTION_SECONDS: Final = 30.0
 
 class Opening(Generic[In, Out]):
     """
-    The Receiver of a stream that the trial opens.
+    The receiving end of a stream that a trial opens.
 
-    `begin` takes init_input and returns the session, which receives all later messages. If it
-    raises TrialError, the stream ends with END and the reason.
+    `begin` is called with the first message, init_input, and returns the session, which receives
+    all later messages. If it raises TrialError, the stream ends with END and the reason.
     """
 
     def __init__(

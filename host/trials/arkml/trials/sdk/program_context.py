@@ -107,7 +107,7 @@ class Context(Sealed):
         return self._served.port if self._served is not None else 0
 
     def has_specs(self) -> bool:
-        """Return whether the settings of a project are known."""
+        """Return whether `cog_settings`, the message types of a project, are known."""
         return self._has_specs
 
     def register_actor(

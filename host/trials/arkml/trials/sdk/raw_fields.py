@@ -60,7 +60,11 @@ class RawField(_RawPath, Generic[T]):
 
 
 class RawContent(_RawPath):
-    """An attribute with the `content` of the field `path`, None if it is not set."""
+    """
+    An attribute with the bytes in the field `content` of the message at `path`.
+
+    It is None if that message is not set.
+    """
 
     @overload
     def __get__(self, owner: None, owners: Any) -> RawContent: ...
@@ -108,7 +112,11 @@ def encoded(value: Message | None, kind: type[Message] | None) -> bytes | None:
 
 
 def set_all(target: object, values: dict[str, Any]) -> None:
-    """Set attributes of an object. Raises TrialError for an unknown name, before setting any."""
+    """
+    Set attributes of an object to values, all or none.
+
+    Raises TrialError for an unknown name, before any is set.
+    """
     for name in values:
         known = getattr(type(target), name, None)
         if name.startswith("_") or not hasattr(known, "__set__"):

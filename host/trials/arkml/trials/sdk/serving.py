@@ -35,7 +35,7 @@ class ServedImplementations:
     """
     A gRPC server of a context's implementations.
 
-    `port` is known from the start. Stopping cancels all running sessions.
+    `port` is the port it listens at, known before `run`. Stopping cancels all running sessions.
     """
 
     def __init__(

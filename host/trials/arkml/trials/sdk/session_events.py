@@ -34,7 +34,7 @@ class EventType(Enum):
 
 
 class ActorStatus(Enum):
-    """States of an actor in a received action."""
+    """The ways in which the action of an actor came about, as the environment is told."""
 
     UNKNOWN = 0
     ACTIVE = 1
@@ -60,7 +60,7 @@ class RecvObservation:
 
     @property
     def snapshot(self) -> AnyValue:
-        """The observation; an older name of it."""
+        """The observation, under its older name."""
         return self.observation
 
     @snapshot.setter
@@ -111,7 +111,7 @@ class RecvRewardSource:
 
     @classmethod
     def of(cls, source: common.RewardSource) -> RecvRewardSource:
-        """Return a source from the received message."""
+        """Return a source of a reward from the protobuf message that the session received."""
         data = source.user_data if source.HasField("user_data") else None
         return cls(source.sender_name, source.value, source.confidence, data)
 
@@ -138,16 +138,16 @@ class RecvReward:
 
     @classmethod
     def of(cls, reward: common.Reward) -> RecvReward:
-        """Return a reward from the received message."""
+        """Return a reward from the protobuf message that the session received."""
         sources = [RecvRewardSource.of(source) for source in reward.sources]
         return cls(reward.tick_id, reward.receiver_name, reward.value, sources)
 
     def get_nb_sources(self) -> int:
-        """Return the number of sources."""
+        """Return the number of senders that contributed to the reward."""
         return len(self.sources)
 
     def all_sources(self) -> Iterator[RecvRewardSource]:
-        """Iterate over the sources."""
+        """Iterate over the parts of the reward, one for each sender."""
         return iter(self.sources)
 
 
@@ -175,7 +175,7 @@ class RecvMessage:
 
     @classmethod
     def of(cls, message: common.Message) -> RecvMessage:
-        """Return the message that a protobuf message of the server holds."""
+        """Return a message from the protobuf message that the session received."""
         payload = unpacked(message.payload)
         return cls(message.tick_id, message.sender_name, message.receiver_name, payload)
 
@@ -211,7 +211,7 @@ RewardSource = RecvRewardSource
 
 
 def unpacked(packed: Any) -> Message:
-    """Return the message in `packed`, or `packed` itself if it is damaged or its type unknown."""
+    """Return the message in `packed`, or `packed` itself if it is damaged or of an unknown type."""
     try:
         descriptor = _TYPES.FindMessageTypeByName(packed.TypeName())
         message_class = GetMessageClass(descriptor)
@@ -225,7 +225,7 @@ def unpacked(packed: Any) -> Message:
 
 
 def pack(value: Message, into: Any) -> None:
-    """Write a message into `into`; a message that is already packed is copied as is."""
+    """Pack a message into `into`; a message that is already packed is copied as it is."""
     if isinstance(value, Any):
         into.CopyFrom(value)
     else:

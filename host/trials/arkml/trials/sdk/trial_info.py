@@ -11,7 +11,7 @@ from arkml.trials.wire import lifecycle_pb2 as lifecycle
 
 
 class TrialState(IntEnum):
-    """The states of a trial, in order. The number of none of them is UNKNOWN."""
+    """The states of a trial, in order. UNKNOWN stands for a number without a state."""
 
     UNKNOWN = 0
     INITIALIZING = 1
@@ -62,7 +62,7 @@ class TrialInfo:
 
     @classmethod
     def of(cls, info: lifecycle.TrialInfo) -> TrialInfo:
-        """Return the details from a server's message."""
+        """Return the details from the protobuf message of a server."""
         return cls(
             trial_id=info.trial_id,
             state=TrialState(info.state),

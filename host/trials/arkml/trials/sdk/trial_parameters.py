@@ -53,7 +53,7 @@ class TrialParameters(Sealed):
 
     @classmethod
     def of(cls, cog_settings: CogSettings | None, raw: TrialParams) -> TrialParameters:
-        """Return parameters that read and write `raw`."""
+        """Return parameters that are a live view of the protobuf message `raw`."""
         made = cls(cog_settings)
         made.raw_params = raw
         return made
@@ -62,7 +62,7 @@ class TrialParameters(Sealed):
         return f"TrialParameters({self.raw_params})"
 
     def has_specs(self) -> bool:
-        """Return whether the settings of a project, with its message types, are known."""
+        """Return whether `cog_settings`, the message types of the project, are known."""
         return self._cog_settings is not None
 
     def get_serialization_type(self) -> int:
@@ -70,7 +70,7 @@ class TrialParameters(Sealed):
         return _SERIALIZATION
 
     def serialize(self) -> bytes:
-        """Return the parameters as bytes."""
+        """Return the parameters as bytes, a serialized protobuf message."""
         return self.raw_params.SerializeToString()
 
     def deserialize(self, raw_string: bytes, type: int | None = None) -> None:
@@ -88,7 +88,7 @@ class TrialParameters(Sealed):
 
     @property
     def config(self) -> Message | None:
-        """Configuration of the trial, for pre-trial hooks."""
+        """Configuration of the trial, for pre-trial hooks; None if it is not set."""
         return decoded(self.config_serialized, self._kind("trial"))
 
     @config.setter
@@ -97,7 +97,7 @@ class TrialParameters(Sealed):
 
     @property
     def environment_config(self) -> Message | None:
-        """Configuration of the environment."""
+        """Configuration of the environment, None if it is not set."""
         return decoded(self.environment_config_serialized, self._kind("environment"))
 
     @environment_config.setter
@@ -147,7 +147,7 @@ class TrialParameters(Sealed):
 
 class PrehookSession(Sealed):
     """
-    The part of a pre-trial hook in the start of one trial.
+    The start of one trial, given to the implementation of a pre-trial hook.
 
     Args:
         trial_id: Id of the trial.

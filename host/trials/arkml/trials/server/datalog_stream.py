@@ -28,10 +28,17 @@ _MOST_HELD = 1_000
 
 class DatalogStream:
     """
-    Sends the parameters and samples of a trial to its datalog, and receives its answers.
+    The stream by which a trial sends its parameters and samples to its datalog.
 
-    A missing or lost datalog does not end the trial; `warn` is called once with a sentence.
-    `most_bytes` is the maximum size of a sample.
+    A missing or lost datalog does not end the trial.
+
+    Args:
+        trial: The trial.
+        params: Its parameters, which name the datalog.
+        callers: Opens the stream.
+        most_bytes: Maximum size of a sample in bytes.
+        warn: Called once with a sentence if the datalog is missing or lost.
+
     """
 
     def __init__(
@@ -67,14 +74,14 @@ class DatalogStream:
         self._send(self._samples.take(entries))
 
     def change(self, state: TrialState) -> None:
-        """Note a new state of the trial; ENDED ends the stream."""
+        """Note a new state of the trial; the state ENDED ends the stream."""
         self._send(self._samples.change(state))
         if state == ENDED:
             self._is_over = True
             self._sender.close()
 
     def receive(self, message: RunTrialDatalogOutput) -> None:
-        """Ignore an answer: it carries no data."""
+        """Ignore an answer of the datalog, which carries no data."""
 
     def lose(self, reason: str) -> None:
         """Handle the end of the stream."""
@@ -89,7 +96,7 @@ class DatalogStream:
 
 
 class HeldBack(Generic[T]):
-    """Outputs of a trial, held back in order while its datalog is full."""
+    """Outputs of a trial, which are held back in order while the datalog's stream is full."""
 
     def __init__(self, datalog: DatalogStream, give: Callable[[T], object]) -> None:
         self._datalog = datalog
@@ -98,7 +105,7 @@ class HeldBack(Generic[T]):
         self._releasing: asyncio.Task[None] | None = None
 
     def give(self, output: T, *, is_last: bool) -> None:
-        """Pass on an output, now or later. The last one of a trial is passed on at once."""
+        """Pass on an output, at once or later; the last output of a trial is passed on at once."""
         if is_last or len(self._held) > _MOST_HELD:
             self._release()
         if is_last or not (self._held or self._datalog.is_full):

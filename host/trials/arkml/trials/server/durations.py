@@ -49,12 +49,21 @@ class MeasuredLog:
         return self._log.failure
 
     def begin(self, trial_id: str, user_id: str, params: TrialParams, began: int) -> None:
-        """Add a trial."""
+        """
+        Note the start of a trial, and add the trial to the log.
+
+        Args:
+            trial_id: Id of the trial.
+            user_id: Id of the user who started it.
+            params: Parameters of the trial.
+            began: Time of the start, in nanoseconds since 1970.
+
+        """
         self._began[trial_id] = began
         self._log.begin(trial_id, user_id, params, began)
 
     def add(self, trial_id: str, *entries: Logged) -> None:
-        """Add entries of a trial."""
+        """Measure the ticks in a trial's entries, and add the entries to the log."""
         for entry in entries:
             if entry.kind is EntryKind.OBSERVATIONS:
                 before = self._observed.get(trial_id)
@@ -64,11 +73,19 @@ class MeasuredLog:
         self._log.add(trial_id, *entries)
 
     def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
-        """Note a new state."""
+        """Pass a new state of a trial to the log; `timestamp` is in nanoseconds since 1970."""
         self._log.state(trial_id, state, timestamp)
 
     def end(self, trial_id: str, ended: int, reason: str) -> None:
-        """Note the end of a trial."""
+        """
+        Measure the duration of a trial, and pass its end to the log.
+
+        Args:
+            trial_id: Id of the trial.
+            ended: Time of the end, in nanoseconds since 1970.
+            reason: Why the trial was cut off, or empty.
+
+        """
         began = self._began.pop(trial_id, None)
         self._observed.pop(trial_id, None)
         if began is not None:
@@ -76,7 +93,7 @@ class MeasuredLog:
         self._log.end(trial_id, ended, reason)
 
     def text(self) -> str:
-        """Return all series in Prometheus's text format."""
+        """Return all measured durations in Prometheus's text format."""
         lines = []
         for name, total in self._totals.items():
             series = f"orchestrator_{name}_duration_seconds"
@@ -91,9 +108,16 @@ class MeasuredLog:
 
 async def serve_metrics(measured: MeasuredLog, host: str, port: int) -> asyncio.Server:
     """
-    Serve the series over HTTP, to MOST_CONNECTIONS at once.
+    Serve measured durations to Prometheus over HTTP, to MOST_CONNECTIONS at once.
 
-    Raises TrialError if the port is in use.
+    Args:
+        measured: The log that measures them.
+        host: Address to listen at.
+        port: Port to listen at.
+
+    Raises:
+        TrialError: The port is in use.
+
     """
     answered: set[asyncio.StreamWriter] = set()
 

@@ -41,14 +41,15 @@ _OWN_CONNECTION = ("grpc.use_local_subchannel_pool", 1)
 
 class SharedChannels:
     """
-    One gRPC channel for each endpoint, shared by its current users.
+    One gRPC channel for each endpoint, shared by all who use it at the same time.
 
     A channel is closed after its last use. After each failure to connect, gRPC waits longer before
     the next attempt, so a kept channel would ignore a restarted process for minutes. For the same
     reason a new channel does not share a connection with an earlier one, which grpcio may not have
     closed yet.
 
-    There are as many as a port may have connections, since each takes a descriptor.
+    The number of channels is limited like the number of a port's connections, since each takes a
+    file descriptor.
     """
 
     def __init__(self, limits: TrialLimits) -> None:
@@ -58,7 +59,11 @@ class SharedChannels:
 
     @contextlib.asynccontextmanager
     async def use(self, endpoint: TrialEndpoint) -> AsyncIterator[grpc.aio.Channel]:
-        """Enter a context with the channel to an endpoint. Raises TrialError for one too many."""
+        """
+        Enter a context with the channel to an endpoint.
+
+        Raises TrialError if there are too many channels.
+        """
         authority = endpoint.authority
         if authority in self._channels:
             channel, users = self._channels[authority]
@@ -85,7 +90,7 @@ class GrpcCallers:
     """
     The calls of trials to actors, environments and hooks at `grpc://` endpoints, in one loop.
 
-    What waits for those who do not read takes `room`.
+    Messages that wait for peers that do not read are counted in `room`.
     """
 
     def __init__(self, limits: TrialLimits, room: SharedRoom) -> None:
@@ -101,7 +106,16 @@ class GrpcCallers:
         trial_id: str,
         receiver: Receiver[EnvRunTrialOutput],
     ) -> Sender[EnvRunTrialInput]:
-        """Open a stream to an environment; see Callers."""
+        """
+        Open a stream to an environment, and return its sending end, without waiting.
+
+        Args:
+            endpoint: Address of the environment.
+            implementation: Name of its implementation.
+            trial_id: Id of the trial.
+            receiver: Receiver of its messages.
+
+        """
         file = environment_pb2.DESCRIPTOR
         return self._open(
             lambda channel: stub(channel, file, "EnvironmentSP").RunTrial,
@@ -117,7 +131,16 @@ class GrpcCallers:
         trial_id: str,
         receiver: Receiver[ActorRunTrialOutput],
     ) -> Sender[ActorRunTrialInput]:
-        """Open a stream to an actor; see Callers."""
+        """
+        Open a stream to an actor, and return its sending end, without waiting.
+
+        Args:
+            endpoint: Address of the actor.
+            implementation: Name of its implementation.
+            trial_id: Id of the trial.
+            receiver: Receiver of its messages.
+
+        """
         file = actor_pb2.DESCRIPTOR
         return self._open(
             lambda channel: stub(channel, file, "ServiceActorSP").RunTrial,
@@ -133,7 +156,16 @@ class GrpcCallers:
         user_id: str,
         receiver: Receiver[RunTrialDatalogOutput],
     ) -> PacedSender[RunTrialDatalogInput]:
-        """Open a stream to a datalog; see Callers."""
+        """
+        Open a stream to a datalog, and return its sending end, without waiting.
+
+        Args:
+            endpoint: Address of the datalog.
+            trial_id: Id of the trial.
+            user_id: Id of the user who started it.
+            receiver: Receiver that is notified of the end of the stream.
+
+        """
         file = datalog_pb2.DESCRIPTOR
         return self._open(
             lambda channel: stub(channel, file, "DatalogSP").RunTrialDatalog,
@@ -147,7 +179,19 @@ class GrpcCallers:
     async def pre_trial(
         self, endpoint: TrialEndpoint, params: PreTrialParams, trial_id: str, user_id: str
     ) -> PreTrialParams:
-        """Call a pre-trial hook; see Callers."""
+        """
+        Call a pre-trial hook, and return the parameters as the hook has changed them.
+
+        Args:
+            endpoint: Address of the hook.
+            params: The parameters before.
+            trial_id: Id of the trial.
+            user_id: Id of the user who starts it.
+
+        Raises:
+            TrialError: The hook cannot be called, or fails.
+
+        """
         metadata = (("trial-id", trial_id), ("user-id", _printable(user_id)))
         try:
             async with self._channels.use(endpoint) as channel:

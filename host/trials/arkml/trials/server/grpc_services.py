@@ -66,7 +66,7 @@ class LifecycleService(_Described):
     async def StartTrial(  # noqa: N802
         self, request: TrialStartRequest, context: Any
     ) -> TrialStartReply:
-        """Start a trial."""
+        """Start a trial, and answer with its id, which is empty if the requested id is in use."""
         try:
             return await self._trials.start(request)
         except TrialError as error:
@@ -94,14 +94,18 @@ class LifecycleService(_Described):
     async def WatchTrials(  # noqa: N802
         self, request: TrialListRequest, _: Any
     ) -> AsyncIterator[TrialListEntry]:
-        """Stream the states of trials."""
+        """Stream the present states of all trials, and then each change of a state."""
         async with contextlib.aclosing(self._trials.watch(request)) as entries:  # type: ignore[type-var]
             async for entry in entries:
                 yield entry
 
 
 class ClientActorService(_Described):
-    """The service ClientActorSP, by which actors join trials. What waits for them takes `room`."""
+    """
+    The gRPC service ClientActorSP, by which actors join trials.
+
+    Messages that wait for actors that do not read are counted in `room`.
+    """
 
     def __init__(self, trials: Orchestrator, room: SharedRoom) -> None:
         super().__init__(trials)
@@ -114,9 +118,9 @@ class ClientActorService(_Described):
 
 class PlayersServicer:
     """
-    The service PlayersSP, by which people take over actors and watch.
+    The gRPC service PlayersSP, by which people take over actors and watch trials.
 
-    What waits for those who take over takes `room`.
+    Messages that wait for people who do not read are counted in `room`.
     """
 
     def __init__(self, players: PlayersService, limits: TrialLimits, room: SharedRoom) -> None:

@@ -1,4 +1,4 @@
-"""Descriptions of ended trials, and a budget of memory for all trials."""
+"""Descriptions of ended trials, and a limit of memory for the descriptions of all trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EndedTrial:
     """
     The description of an ended trial, with its last observations and its actors.
 
-    `reason` says why it was cut off, or ended by its server; it is empty otherwise.
+    `reason` says why the trial was cut off, or ended by its server; it is empty otherwise.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Calls to implementations in the server's own process, with gRPC for all others."""
+"""Calls of trials to implementations in the server's own process, or by gRPC to other ones."""
 
 from __future__ import annotations
 
@@ -16,29 +16,41 @@ from arkml.trials.wire.hooks_pb2 import PreTrialParams
 
 
 class Implementations(Protocol):
-    """Environments, actors and a hook in this process."""
+    """The implementations of environments, actors and a hook in this process."""
 
     def open_environment(
         self, implementation: str, trial_id: str, sender: Sender[EnvRunTrialOutput]
     ) -> Receiver[EnvRunTrialInput]:
-        """Start an environment. Raises TrialError if there is none of this name."""
+        """
+        Start an environment, and return the receiving end of its stream.
+
+        Raises TrialError if there is no implementation of this name.
+        """
 
     def open_actor(
         self, implementation: str, trial_id: str, sender: Sender[ActorRunTrialOutput]
     ) -> Receiver[ActorRunTrialInput]:
-        """Start an actor. Raises TrialError if there is none of this name."""
+        """
+        Start an actor, and return the receiving end of its stream.
+
+        Raises TrialError if there is no implementation of this name.
+        """
 
     async def pre_trial(
         self, params: PreTrialParams, trial_id: str, user_id: str
     ) -> PreTrialParams:
-        """Call the hook. Raises TrialError if there is none, or if it fails."""
+        """
+        Call the hook, and return the parameters as the hook has changed them.
+
+        Raises TrialError if there is no hook, or it fails.
+        """
 
 
 M = TypeVar("M")
 
 
 class LocalCallers:
-    """Callers for `local://` endpoints; calls to other endpoints pass to `remote`."""
+    """Calls of trials to `local://` endpoints; calls to other endpoints are passed to `remote`."""
 
     def __init__(self, remote: Callers) -> None:
         self.implementations: Implementations | None = None
@@ -51,7 +63,16 @@ class LocalCallers:
         trial_id: str,
         receiver: Receiver[EnvRunTrialOutput],
     ) -> Sender[EnvRunTrialInput]:
-        """Open a stream to an environment; see Callers."""
+        """
+        Open a stream to an environment, and return its sending end, without waiting.
+
+        Args:
+            endpoint: Address of the environment.
+            implementation: Name of its implementation.
+            trial_id: Id of the trial.
+            receiver: Receiver of its messages.
+
+        """
         if endpoint.scheme != LOCAL:
             return self._remote.environment(endpoint, implementation, trial_id, receiver)
         replies = Passing(receiver, "the environment ended its stream")
@@ -68,7 +89,16 @@ class LocalCallers:
         trial_id: str,
         receiver: Receiver[ActorRunTrialOutput],
     ) -> Sender[ActorRunTrialInput]:
-        """Open a stream to an actor; see Callers."""
+        """
+        Open a stream to an actor, and return its sending end, without waiting.
+
+        Args:
+            endpoint: Address of the actor.
+            implementation: Name of its implementation.
+            trial_id: Id of the trial.
+            receiver: Receiver of its messages.
+
+        """
         if endpoint.scheme != LOCAL:
             return self._remote.actor(endpoint, implementation, trial_id, receiver)
         replies = Passing(receiver, "the actor ended its stream")
@@ -85,13 +115,34 @@ class LocalCallers:
         user_id: str,
         receiver: Receiver[RunTrialDatalogOutput],
     ) -> PacedSender[RunTrialDatalogInput]:
-        """Open a stream to a datalog, which is always remote; see Callers."""
+        """
+        Open a stream to a datalog, which is always in another process, without waiting.
+
+        Args:
+            endpoint: Address of the datalog.
+            trial_id: Id of the trial.
+            user_id: Id of the user who started it.
+            receiver: Receiver that is notified of the end of the stream.
+
+        """
         return self._remote.datalog(endpoint, trial_id, user_id, receiver)
 
     async def pre_trial(
         self, endpoint: TrialEndpoint, params: PreTrialParams, trial_id: str, user_id: str
     ) -> PreTrialParams:
-        """Call a pre-trial hook; see Callers."""
+        """
+        Call a pre-trial hook, and return the parameters as the hook has changed them.
+
+        Args:
+            endpoint: Address of the hook.
+            params: The parameters before.
+            trial_id: Id of the trial.
+            user_id: Id of the user who starts it.
+
+        Raises:
+            TrialError: The hook cannot be called, or fails.
+
+        """
         if endpoint.scheme != LOCAL:
             return await self._remote.pre_trial(endpoint, params, trial_id, user_id)
         return await self._registered().pre_trial(params, trial_id, user_id)
@@ -107,7 +158,11 @@ class LocalCallers:
 
 
 def refused(receiver: Receiver[M], error: TrialError) -> Sender[object]:
-    """Return the Sender of a stream that could not be opened; its receiver gets the error soon."""
+    """
+    Return the sending end of a stream that could not be opened.
+
+    Its `receiver` is told the error soon after, by `lose`.
+    """
     asyncio.get_running_loop().call_soon(receiver.lose, str(error))
     return _NOWHERE
 

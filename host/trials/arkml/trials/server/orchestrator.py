@@ -57,16 +57,33 @@ class TrialLog(Protocol):
         """Reason why the log cannot be written, empty if it can."""
 
     def begin(self, trial_id: str, user_id: str, params: TrialParams, began: int) -> None:
-        """Add a trial."""
+        """
+        Add a trial to the log.
+
+        Args:
+            trial_id: Id of the trial.
+            user_id: Id of the user who started it.
+            params: Parameters of the trial.
+            began: Time of the start, in nanoseconds since 1970.
+
+        """
 
     def add(self, trial_id: str, *entries: Logged) -> None:
-        """Add entries of a trial, in order."""
+        """Add entries of a trial to the log, in order."""
 
     def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
-        """Note a new state."""
+        """Add a new state of a trial to the log; `timestamp` is in nanoseconds since 1970."""
 
     def end(self, trial_id: str, ended: int, reason: str) -> None:
-        """Note the end of a trial."""
+        """
+        Add the end of a trial to the log.
+
+        Args:
+            trial_id: Id of the trial.
+            ended: Time of the end, in nanoseconds since 1970.
+            reason: Why the trial was cut off, or empty.
+
+        """
 
 
 class Orchestrator:
@@ -74,7 +91,7 @@ class Orchestrator:
     The trials of one server; implements TrialService.
 
     Belongs to one event loop. An ended trial stays visible until `TrialLimits.ended_kept` others
-    have ended after it, or memory runs short.
+    have ended after it, or its memory is needed for live trials.
     """
 
     def __init__(
@@ -104,7 +121,11 @@ class Orchestrator:
     # TrialService
 
     async def start(self, request: TrialStartRequest) -> TrialStartReply:
-        """Start a trial; see TrialService."""
+        """
+        Start a trial; the reply has an empty id if the requested id is in use.
+
+        Raises TrialError if the server refuses.
+        """
         if self._is_closing:
             raise TrialError("the server is ending: it starts no trials")
         if self._log is not None and self._log.failure:
@@ -146,7 +167,11 @@ class Orchestrator:
         return TrialStartReply(trial_id=trial.id)
 
     async def terminate(self, trial_ids: Sequence[str], *, is_hard: bool) -> None:
-        """Request the end of trials; see TrialService."""
+        """
+        Request the end of trials that have not ended yet; with `is_hard` they end at once.
+
+        Raises TrialError for an unknown id.
+        """
         if not trial_ids:
             raise TrialError("no trial is named: its id goes into the metadata trial-id")
         unknown = [one for one in trial_ids if one not in self._live and one not in self._ended]
@@ -159,9 +184,9 @@ class Orchestrator:
 
     async def info(self, trial_ids: Sequence[str], request: TrialInfoRequest) -> TrialInfoReply:
         """
-        Return the details of trials; see TrialService. Unknown ids are left out.
+        Return the details of the trials with these ids, or of all trials if there are no ids.
 
-        Raises TrialError for more than fits into a message.
+        Unknown ids are left out. Raises TrialError for more than fits into a message.
         """
         wanted = set(trial_ids)
         trials = [one for one in self._trials() if not wanted or one.id in wanted]
@@ -183,17 +208,31 @@ class Orchestrator:
         return reply
 
     def watch(self, request: TrialListRequest) -> AsyncIterator[TrialListEntry]:
-        """Iterate over the states of trials; see TrialService."""
+        """Iterate over the present states of all trials, and then over each change, without end."""
         return self._watchers.watch(request, self._trials)
 
     async def join(
         self, trial_id: str, slot: ActorInitialOutput, sender: Sender[ActorRunTrialInput]
     ) -> Receiver[ActorRunTrialOutput]:
-        """Join a trial as an actor; see TrialService."""
+        """
+        Join a trial as an actor, waiting while the trial is INITIALIZING.
+
+        Args:
+            trial_id: Id of the trial.
+            slot: Name or class of the actor.
+            sender: Stream to the actor. The trial sends init_input first.
+
+        Returns:
+            The stream to the trial.
+
+        Raises:
+            TrialError: The actor cannot join.
+
+        """
         return await self.live(trial_id).join(slot, sender)
 
     async def versions(self) -> dict[str, str]:
-        """Return versions by the names of components."""
+        """Return the version of each component of the server, by name."""
         return {
             "orchestrator": RELEASE,
             "cogment-api": API_VERSION,
@@ -203,7 +242,7 @@ class Orchestrator:
     # The server's own
 
     def live(self, trial_id: str) -> TrialTask:
-        """Return the task of a live trial. Raises TrialError if there is none."""
+        """Return the task of a trial that has not ended. Raises TrialError if there is none."""
         task = self._live.get(trial_id)
         if task is not None:
             return task
@@ -216,13 +255,17 @@ class Orchestrator:
         return [task.trial for task in self._live.values()]
 
     def statuses(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the requested statuses; `"*"` requests all."""
+        """Return the requested facts about the server by name; the name `"*"` requests all."""
         share = len(self._live) / self.options.limits.live_trials
         known = {"overall_load": str(round(100 * share))}
         return {name: text for name, text in known.items() if name in names or "*" in names}
 
     def end_running(self, reason: str) -> None:
-        """Request the end of all running trials, and cut off the others; log the reason."""
+        """
+        Request a soft end of all running trials, and end trials that do not run yet at once.
+
+        `reason` is the reason of their ends, and may be empty.
+        """
         for task in list(self._live.values()):
             if task.trial.state in (INITIALIZING, PENDING):
                 task.terminate(is_hard=True, reason=reason or _ENDING)
@@ -230,7 +273,9 @@ class Orchestrator:
                 task.terminate(is_hard=False, reason=reason)
 
     async def close(self, seconds: float) -> None:
-        """Refuse new trials and end all, softly for at most `seconds`, and then at once."""
+        """
+        Refuse new trials, request a soft end of all, and end the rest at once after `seconds`.
+        """
         self._is_closing = True
         self.end_running("")
         if not self._live:
@@ -274,12 +319,12 @@ class Orchestrator:
             self._all_over.set()
 
     def entries(self, trial: Trial, entries: Sequence[Logged]) -> None:
-        """Handle log entries of a trial."""
+        """Add log entries of a trial to the log of trials."""
         if self._log is not None:
             self._log.add(trial.id, *entries)
 
     def notice(self, trial: Trial, text: str, *, is_warning: bool) -> None:
-        """Handle a sentence about a trial for the operator."""
+        """Log a sentence about a trial for the operator of the server."""
         log.log(logging.WARNING if is_warning else logging.INFO, "trial %s: %s", trial.id, text)
 
     # Parts

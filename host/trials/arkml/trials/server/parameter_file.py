@@ -44,7 +44,7 @@ def read_parameters(path: Path) -> TrialParams:
 
 
 def endpoints_of(params: TrialParams) -> frozenset[TrialEndpoint]:
-    """Return all endpoints in the parameters."""
+    """Return all endpoints that trial parameters name."""
     names = [params.environment.endpoint, params.datalog.endpoint]
     names += [actor.endpoint for actor in params.actors]
     return frozenset(TrialEndpoint.parse(name) for name in names if name)

@@ -1,4 +1,4 @@
-"""The service of a server for people who play in hosted trials, and for spectators."""
+"""The part of a server for people who play in hosted trials, and for spectators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class TrialPlayers:
         self._hosting = hosting
 
     async def describe(self) -> Description:
-        """Return a description of the guest and of the live trials; see PlayersService."""
+        """
+        Return a description of the server: the guest that its trials play, and its live trials.
+        """
         if self._hosting is None:
             raise TrialError("this server hosts no trials: there is nothing for people to play")
         description = Description()
@@ -47,13 +49,34 @@ class TrialPlayers:
         user_id: str,
         sender: Sender[ActorRunTrialInput],
     ) -> Receiver[ActorRunTrialOutput]:
-        """Play an actor of a trial; see PlayersService."""
+        """
+        Make a person the player of an actor of a trial.
+
+        Args:
+            trial_id: Id of the trial.
+            slot: Name or class of the actor.
+            user_id: Name of the person.
+            sender: Stream to the person. The trial sends init_input first, then the present
+                observation.
+
+        Returns:
+            The stream to the trial.
+
+        Raises:
+            ActorTaken: The actor has another player.
+            TrialError: The server refuses for another reason.
+
+        """
         checked_user_id(user_id)
         most = self._trials.options.limits.people
         return await self._trials.live(trial_id).take_over(slot, user_id, sender, most)
 
     def look(self, trial_id: str) -> AsyncIterator[View]:
-        """Iterate over the ticks of a trial; see PlayersService."""
+        """
+        Iterate over the ticks of a trial until it ends; a slow reader misses some.
+
+        Raises TrialError if the server refuses.
+        """
         return self._look(trial_id)
 
     async def _look(self, trial_id: str) -> AsyncIterator[View]:

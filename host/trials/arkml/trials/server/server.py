@@ -83,9 +83,9 @@ class Server(Sealed):
 
     def register(self, implementations: Implementations) -> None:
         """
-        Make `implementations` the `local://` endpoints.
+        Make implementations in this process available to trials at the endpoint `local://`.
 
-        Raises TrialError if there are others.
+        Raises TrialError if other implementations are registered.
         """
         if self._callers.implementations not in (None, implementations):
             raise TrialError("other implementations are registered with this server already")

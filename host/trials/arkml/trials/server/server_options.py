@@ -46,7 +46,7 @@ class TrialLimits:
 
     @property
     def queued(self) -> tuple[int, int]:
-        """The messages that may wait, and their bytes."""
+        """Maximum number of messages that wait for a peer, and their maximum size in bytes."""
         return self.queued_messages, self.queued_bytes
 
 

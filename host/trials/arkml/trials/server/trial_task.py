@@ -1,4 +1,4 @@
-"""One trial of a server: its state machine, between the streams of environment and actors."""
+"""A task that runs one trial of a server, between its environment's and its actors' streams."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ class TrialEvents(Protocol):
     """Receives the events of trials."""
 
     def changed(self, trial: Trial, state: TrialState) -> None:
-        """Handle a new state."""
+        """Handle a new state of a trial."""
 
     def entries(self, trial: Trial, entries: Sequence[Logged]) -> None:
-        """Handle log entries, in order."""
+        """Handle entries for a trial's log, in order."""
 
     def notice(self, trial: Trial, text: str, *, is_warning: bool) -> None:
-        """Handle a sentence for the operator."""
+        """Handle a sentence about a trial for the operator of the server."""
 
 
 class TrialTask:
     """
-    Drives one trial: passes messages to its machine, and applies the machine's outputs.
+    Runs one trial: passes messages to its state machine, and applies the machine's outputs.
 
     Belongs to one event loop. Nothing here waits, so a slow actor delays its own trial only
     (decision 18).
@@ -85,7 +85,7 @@ class TrialTask:
         self._held: HeldBack[_ToEnvironment] | None = None  # with a datalog
 
     def begin(self, params: TrialParams, pacing: Pacing | None = None) -> None:
-        """Start the trial with its parameters, and a hosted trial with its tick timing."""
+        """Start the trial with its parameters; a hosted trial also gets the timing of its ticks."""
         self.trial.begin(params, self.loop.time(), pacing)
         self._begun.set()
         self.apply()
@@ -174,7 +174,7 @@ class TrialTask:
         """
         Apply the trial's outputs until there are none left, and set a timer for its deadline.
 
-        Log entries are collected until the next change of state.
+        Log entries are passed on together, at the end or before a new state of the trial.
         """
         if self._is_sending:
             return  # a sender called back: the outer call's loop applies the new outputs
@@ -284,7 +284,7 @@ class TrialTask:
 
 class ActorReceiver:
     """
-    The Receiver of an actor's messages, until the trial ends the stream.
+    The receiving end of an actor's stream to a trial, until the trial ends the stream.
 
     The actor may get another stream after that.
     """
@@ -294,27 +294,27 @@ class ActorReceiver:
         self._index = index
 
     def receive(self, message: ActorRunTrialOutput) -> None:
-        """Pass a message to the trial."""
+        """Pass a message of the actor to the trial."""
         task = self._task
         if task is not None:
             task.trial.from_actor(self._index, message, task.loop.time())
             task.apply()
 
     def lose(self, reason: str) -> None:
-        """Report the end of the stream to the trial."""
+        """Tell the trial that the actor's stream has ended."""
         if self._task is not None:
             self._task.lose_actor(self._index, reason)
 
     def end(self) -> None:
-        """Note that the trial has ended the stream."""
+        """Note that the trial has ended the stream: later messages are ignored."""
         self._task = None
 
 
 class EnvironmentEnd:
     """
-    The Receiver of an environment's messages.
+    The receiving end of the environment's stream to a trial.
 
-    It is also the trial as a hosted environment sees it; see HostedTrial.
+    A hosted environment uses it as its trial; see HostedTrial.
     """
 
     def __init__(self, task: TrialTask) -> None:
@@ -326,7 +326,7 @@ class EnvironmentEnd:
         return self._task.trial.id
 
     def receive(self, message: EnvRunTrialOutput) -> None:
-        """Pass a message to the trial."""
+        """Pass a message of the environment to the trial."""
         task = self._task
         task.trial.from_environment(message, task.loop.time())
         task.apply()
@@ -338,10 +338,10 @@ class EnvironmentEnd:
         task.apply()
 
     def pass_over(self, tick: HostedTick) -> None:
-        """Pass a tick that was played ahead to the trial; the next tick or message follows."""
+        """Pass a tick that was played ahead to the trial; the next tick or message follows it."""
         task = self._task
         task.trial.take_tick(tick, task.loop.time(), is_ahead=True)
 
     def lose(self, reason: str) -> None:
-        """Report the end of the stream to the trial."""
+        """Tell the trial that the environment's stream has ended."""
         self._task.lose_environment(reason)

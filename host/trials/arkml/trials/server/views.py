@@ -34,7 +34,7 @@ class Lookers:
             self.show(self._trial.view())
 
     async def look(self) -> AsyncGenerator[View, None]:
-        """Iterate over the present tick and the following ones until the trial ends."""
+        """Yield the present tick and later ones until the trial ends; a slow reader misses some."""
         hosted = self._trial.hosted
         assert hosted is not None
         looker = _Looker()

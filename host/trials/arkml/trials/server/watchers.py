@@ -1,4 +1,4 @@
-"""Watchers of the states of trials."""
+"""Streams of the states of trials to the clients that watch them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENTRY_BYTES = 256
 
 
 class Watchers:
-    """Gives each watcher the present states of all trials, and then every change."""
+    """Sends each watcher the present states of all trials, and then every change."""
 
     def __init__(self, describe: Callable[[Trial | EndedTrial], TrialInfo]) -> None:
         self._describe = describe

@@ -46,9 +46,9 @@ class Grant:
 
     def watched(self, trial_ids: Sequence[str]) -> list[str]:
         """
-        Return the trials that a client may watch of `trial_ids`.
+        Return the ids of the trials to watch: the requested ones, or the one of the client's token.
 
-        Raises CallRefused otherwise.
+        None stand for all trials. Raises CallRefused for a token to act, and for other trials.
         """
         if self.slots:
             raise CallRefused(
@@ -61,7 +61,11 @@ class Grant:
         return [self.trial_id]
 
     def require_slot(self, trial_id: str, slot: ActorInitialOutput) -> None:
-        """Raise CallRefused unless the client may act in this slot of a trial."""
+        """
+        Raise CallRefused unless the client may act as this actor of a trial.
+
+        `slot` has the name or the class of the actor.
+        """
         if self.is_all:
             return
         self._require_trial([trial_id])
@@ -75,7 +79,7 @@ class Grant:
         self._require_trial([trial_id])
 
     def covers(self, trial_id: str) -> bool:
-        """Return whether the rights apply to a trial."""
+        """Return whether the client has rights in a trial."""
         return self.trial_id in ("", trial_id)
 
     @property
@@ -96,9 +100,9 @@ ALL: Final = Grant(is_all=True)
 
 class Access:
     """
-    The rules of a web port, and its valid tokens. Belongs to one event loop.
+    The access rules of a web port, and its valid tokens. Belongs to one event loop.
 
-    `token` grants everything; it is empty if the port needs none.
+    `token` grants everything; it is empty if the port needs no token.
     """
 
     def __init__(self, options: WebOptions) -> None:
@@ -113,7 +117,9 @@ class Access:
         self._grants: dict[bytes, Grant] = {}
 
     def issue(self, grant: Grant) -> str:
-        """Return a new token. Raises TrialError if too many are valid."""
+        """
+        Return a new token with the rights of `grant`. Raises TrialError if too many are valid.
+        """
         if len(self._grants) >= self._most:
             raise TrialError(f"there are {self._most} tokens already, the most that may be valid")
         token = secrets.token_urlsafe(32)
@@ -134,15 +140,21 @@ class Access:
         return self._grants.get(_digest(token))
 
     def is_elsewhere(self, origin: str) -> bool:
-        """Return whether an origin is one of the allowed foreign ones."""
+        """Return whether an origin is one of the foreign ones that the operator has allowed."""
         return origin in self._origins
 
     def admits_origin(self, scheme: str, hosts: Sequence[str], origins: Sequence[str]) -> bool:
         """
-        Return whether a request with these Origin headers is admitted.
+        Return whether a request is admitted by the values of its Origin header.
 
-        A request without one does not come from a page, and passes. Otherwise the page must be the
-        port's own or of an allowed origin.
+        A request without the header does not come from a web page, and is admitted. Otherwise the
+        page must be the port's own, or of an allowed origin.
+
+        Args:
+            scheme: Scheme of the request, such as "https" or "wss".
+            hosts: Values of the header Host.
+            origins: Values of the header Origin.
+
         """
         if not origins:
             return True
@@ -151,10 +163,10 @@ class Access:
 
     def check_params(self, params: TrialParams) -> None:
         """
-        Check the endpoints in parameters from the web.
+        Check the endpoints in trial parameters that a client of the web port has sent.
 
-        Raises CallRefused for an endpoint that the operator has not allowed: the server would
-        connect to an address that a page chooses. Raises TrialError for an invalid one.
+        Raises CallRefused for an endpoint that the operator has not allowed, because the server
+        would connect to an address that a web page chooses. Raises TrialError for an invalid one.
         """
         texts = [params.environment.endpoint, params.datalog.endpoint]
         texts += [actor.endpoint for actor in params.actors]

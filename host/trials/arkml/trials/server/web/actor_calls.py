@@ -41,7 +41,15 @@ _MOST_EARLY: Final = 16  # messages of an actor that was not admitted yet
 
 
 class ActorOpening(NamedTuple):
-    """The opening of a client's call: its headers (names in lower case), the trial and the slot."""
+    """
+    The opening of a client's call, by which it becomes an actor.
+
+    Attributes:
+        headers: The headers of the call, with names in lower case.
+        trial_id: Id of the trial.
+        slot: Name or class of the actor.
+
+    """
 
     headers: Mapping[str, str]
     trial_id: str
@@ -56,9 +64,14 @@ Admit: TypeAlias = Callable[
 
 class ActorCalls:
     """
-    The ASGI application of one method that transfers an actor's messages.
+    The ASGI application of a websocket on which a browser and a trial exchange an actor's messages.
 
-    What waits for actors that do not read takes `room`.
+    Args:
+        admit: Admits the actor, by joining the trial or by taking over an actor.
+        limits: Limits of the web port.
+        paces: Rate limits of requests, by address.
+        room: Memory that unsent messages to all actors share.
+
     """
 
     def __init__(

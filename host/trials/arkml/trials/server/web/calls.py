@@ -47,11 +47,20 @@ M = TypeVar("M", bound=Message)
 
 
 class Stalled(Exception):
-    """A client that has left data unread for too long."""
+    """An error for a client that has left data unread for too long."""
 
 
 class WebCall(NamedTuple):
-    """A call with its request message, the trials in its metadata, and its client's rights."""
+    """
+    A call of a grpc-web method.
+
+    Attributes:
+        method: Name of the method.
+        request: The request message.
+        trial_ids: Ids of trials in the call's metadata.
+        grant: Rights of the client.
+
+    """
 
     method: str
     request: Any
@@ -61,13 +70,14 @@ class WebCall(NamedTuple):
 
 class WebMethod(NamedTuple):
     """
-    A method of a service.
+    A method of a service that browsers can call.
 
     Attributes:
-        takes: Type of its request message.
-        answer: Returns the answer, or the generator of a stream of them, which is asked for the
-            next message as soon as the client has read the last one.
-        admit: Raises CallRefused for a call that is not permitted, before its message is read.
+        takes: Type of the request message.
+        answer: Returns the answer, or a generator of answers. The generator is asked for the next
+            one as soon as the client has read the last one.
+        admit: Called with the client's rights and the ids of trials before the message is read.
+            Raises CallRefused for a call that is not permitted.
 
     """
 
@@ -77,7 +87,7 @@ class WebMethod(NamedTuple):
 
 
 class ServiceCalls:
-    """The ASGI application of the methods of a service, which the path names."""
+    """The ASGI application of the methods of a service; the last part of the path names one."""
 
     def __init__(
         self, methods: Mapping[str, WebMethod], limits: WebLimits, paces: ReadingPaces
@@ -205,7 +215,7 @@ async def _read_message(
 
 
 def status_of(error: BaseException) -> tuple[CallStatus, str]:
-    """Return the status and message to send to the client for an error."""
+    """Return the gRPC status and the message by which the client is told an error."""
     if isinstance(error, CallRefused):
         return error.status, str(error)
     if isinstance(error, ActorTaken):
@@ -218,7 +228,7 @@ def status_of(error: BaseException) -> tuple[CallStatus, str]:
 
 @contextlib.asynccontextmanager
 async def running(*parts: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Run coroutines as tasks that are cancelled at the end of the block."""
+    """Run coroutines as tasks, which are canceled at the end of the block."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         yield tasks

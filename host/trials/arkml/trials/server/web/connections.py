@@ -31,7 +31,7 @@ _KEEP_ALIVE: Final = 5
 
 
 class Connection:
-    """One connection; `ending` is set when the server is about to stop."""
+    """One connection of a web port; the event `ending` is set when the server is about to stop."""
 
     def __init__(self, address: str, transport: asyncio.Transport | None = None) -> None:
         self.address = address
@@ -45,7 +45,7 @@ class Connection:
             self._transport.abort()
 
     def abort_in(self, seconds: float) -> None:
-        """Close the connection after some seconds, unless that is postponed or cancelled."""
+        """Close the connection after some seconds, in place of an earlier schedule."""
         self.keep()
         self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
 
@@ -69,7 +69,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: Connection) -> bool:
-        """Add a connection, and return False if there are too many."""
+        """Add a connection; return False if there are too many."""
         limits, address = self._limits, connection.address
         if len(self._open) >= self._most:
             return False
@@ -95,7 +95,7 @@ class Connections:
 
 
 def connection_in(scope: Scope) -> Connection:
-    """Return the connection of a call; under another ASGI server, a nameless one."""
+    """Return the connection of a call, or under another ASGI server than uvicorn a new one."""
     state: dict[str, Any] = scope.get("state", {})
     connection = state.get(_KEY)
     if not isinstance(connection, Connection):
@@ -122,7 +122,7 @@ def _last_answer(status: str, text: str) -> bytes:
 
 
 class WebConfig(LimitedConfig):
-    """Uvicorn's configuration for a web port, with its connections."""
+    """The configuration of uvicorn for a web port, with the port's connections."""
 
     tells_late = False
 
@@ -147,7 +147,7 @@ class WebConfig(LimitedConfig):
         )
 
     def problem_with(self, connection: LimitedProtocol) -> str:
-        """Add a connection, and return why it is refused, empty to take it."""
+        """Add a connection; return why it is refused, empty if it is accepted."""
         made = Connection(_address(connection.client), connection.transport)
         connection.app_state = {**connection.app_state, _KEY: made}
         if self.open_connections.admit(made):

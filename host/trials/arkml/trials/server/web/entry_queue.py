@@ -1,4 +1,4 @@
-"""Queued states of trials for one watcher."""
+"""A queue of changed states of trials, for one watcher."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ENTRY_BYTES = 256
 
 class EntryRoom:
     """
-    The room that the queues of a port share.
+    The memory that the queues of all watchers of a web port use.
 
     Attributes:
-        bytes: Size of the entries that wait in all of them.
+        bytes: Size of the entries that wait in all queues.
 
     """
 
@@ -32,12 +32,18 @@ class EntryRoom:
 
 class EntryQueue:
     """
-    A queue of the states of trials for one watcher.
+    A queue of changed states of trials, for one watcher.
 
-    Beyond `most` entries only the last state of each trial is kept, and of these only the newest
-    MOST_ENTRIES. Who puts entries waits for `room`, so that entries of much more than `most_bytes`
-    never wait, and none beside another one while `shared` is full. So watchers that do not read
-    cost bounded memory, each and all. `drop` gives back what the queue takes of `shared`.
+    Memory is bounded for watchers that do not read, for each and for all together. Beyond `most`
+    entries, only the last state of each trial is kept, and of these only the newest MOST_ENTRIES.
+    Before `put`, the caller awaits `room`, which waits while the queue has more than `most_bytes`,
+    and while it has any entry and the queues of all watchers are full.
+
+    Args:
+        most: Number of entries beyond which only last states are kept.
+        most_bytes: Size of waiting entries beyond which `room` waits.
+        shared: The memory of all queues; `drop` gives back this queue's part.
+
     """
 
     def __init__(self, most: int, most_bytes: int, shared: EntryRoom) -> None:
@@ -54,7 +60,7 @@ class EntryQueue:
         return len(self._entries)
 
     def put(self, entry: TrialListEntry) -> None:
-        """Queue an entry."""
+        """Queue the entry with a trial's state."""
         self._entries.append(entry)
         self._count(_size(entry))
         self._arrived.set()
@@ -68,13 +74,13 @@ class EntryQueue:
             self._limit = max(self._most, 2 * len(self._entries))
 
     async def room(self) -> None:
-        """Wait while the queued entries take too much."""
+        """Wait until the queue has room for another entry."""
         while self._is_full:
             self._taken.clear()
             await self._taken.wait()
 
     def drop(self) -> None:
-        """Drop the queued entries, and give their room back."""
+        """Drop the queued entries, and give their memory back."""
         self._entries.clear()
         self._count(-self._bytes)
 
@@ -84,7 +90,7 @@ class EntryQueue:
         self._arrived.set()
 
     async def next(self) -> TrialListEntry | None:
-        """Wait for an entry and remove it; return None after the end."""
+        """Wait for an entry, and remove and return it; return None after the end."""
         while not self._entries:
             if self._is_ended:
                 return None

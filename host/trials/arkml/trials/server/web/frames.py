@@ -65,7 +65,7 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> list[bytes]:
         """
-        Return the messages that these bytes complete.
+        Add bytes, and return the messages that they complete.
 
         Raises CallRefused, now and at every later call, for bytes that are not frames.
         """
@@ -85,7 +85,7 @@ class FrameDecoder:
         return contents
 
     def finish(self) -> None:
-        """Handle the end of the stream. Raises CallRefused in the middle of a frame."""
+        """Note the end of the stream. Raises CallRefused in the middle of a frame."""
         if self._buffer:
             self._refuse(f"the stream ended after {len(self._buffer)} bytes of a frame")
 
@@ -116,7 +116,7 @@ class CallHeaders(NamedTuple):
 
 
 class HalfClose(NamedTuple):
-    """The end of the client's side."""
+    """The end of the client's side of a stream; the server may still send."""
 
 
 SocketEvent: TypeAlias = CallHeaders | HalfClose | bytes
@@ -170,12 +170,14 @@ def _headers_in(message: bytes) -> dict[str, str]:
 
 
 def ids_in(values: Iterable[str]) -> list[str]:
-    """Return the ids in the values of a header; one value may join several by commas."""
+    """
+    Return the ids of trials in the values of a header, each of which may list several by commas.
+    """
     return [one.strip() for value in values for one in value.split(",") if one.strip()]
 
 
 def parsed(kind: type[M], content: bytes) -> M:
-    """Parse a message of type `kind`. Raises CallRefused for other bytes."""
+    """Parse a protobuf message of type `kind`. Raises CallRefused for damaged bytes."""
     message = kind()
     try:
         message.ParseFromString(content)
@@ -186,7 +188,7 @@ def parsed(kind: type[M], content: bytes) -> M:
 
 
 def data_frame(message: Message) -> bytes:
-    """Encode a message as a frame."""
+    """Encode a protobuf message as a frame."""
     return _frame(_DATA, message.SerializeToString())
 
 

@@ -1,4 +1,4 @@
-"""Admission of requests to a web port, by Host, Origin and the token in their path."""
+"""Admission of requests to a web port, by the headers Host and Origin and the token in the path."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _MOST_SHOWN: Final = 200
 
 class Gate:
     """
-    ASGI middleware that passes admitted requests to `app`, with their grant and without the token.
+    ASGI middleware that passes admitted requests to `app`, with the rights of their client.
 
-    Requests with a Host or Origin that is not allowed get the status 403. Requests without a valid
-    token pass without a grant: their calls are then refused in gRPC's way, which clients can read.
+    The token is removed from the path. Requests with a Host or Origin that is not allowed get the
+    status 403. Requests without a valid token pass without rights: their calls are then refused in
+    gRPC's way, which clients can read.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -83,7 +84,7 @@ class Gate:
 
 
 def grant_in(scope: Any) -> Grant:
-    """Return the grant of a call. Raises CallRefused if it has no valid token."""
+    """Return the rights of the client of a call. Raises CallRefused without a valid token."""
     grant: Grant | None = scope[_GRANT]
     if grant is None:
         raise CallRefused(

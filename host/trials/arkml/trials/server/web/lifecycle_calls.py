@@ -1,4 +1,6 @@
-"""The methods of TrialLifecycleSP over grpc-web."""
+"""
+The methods of the service TrialLifecycleSP, which starts, ends and watches trials, for browsers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from arkml.trials.wire.lifecycle_pb2 import (
 
 
 class LifecycleMethods:
-    """The methods, within the rights of each client."""
+    """The methods of TrialLifecycleSP, each within the rights of the calling client."""
 
     def __init__(self, trials: TrialService, limits: WebLimits, access: Access) -> None:
         self._trials = trials
@@ -34,7 +36,7 @@ class LifecycleMethods:
 
     @property
     def by_name(self) -> Mapping[str, WebMethod]:
-        """The methods by name."""
+        """The methods of TrialLifecycleSP by name."""
         return {
             "StartTrial": WebMethod(TrialStartRequest, self._start),
             "TerminateTrial": WebMethod(TerminateTrialRequest, self._terminate),

@@ -1,4 +1,4 @@
-"""Files of the page for players, which a web port serves under /play/."""
+"""The files of the web page for players, which a web port serves under /play/."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._-]+(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)
 
 
 class PageFile(NamedTuple):
-    """A file of the page, with its type and ETag."""
+    """A file of the page, with its content type and its ETag."""
 
     content: bytes
     kind: str
@@ -87,7 +87,7 @@ class PageFiles:
 
 
 async def to_folder(_: Request) -> Response:
-    """Redirect from /play to /play/, by a relative path that preserves a token before it."""
+    """Redirect from /play to /play/ by a relative path, which preserves a token before it."""
     return Response(status_code=308, headers={"location": "play/"})
 
 
@@ -115,7 +115,15 @@ def _etags(request: Request) -> list[str]:
 
 
 def page_link(origin: str, slot: str = "", token: str = "") -> str:
-    """Return a link to the page of a port, with an actor to play and a token if given."""
+    """
+    Return a link to the page of a web port.
+
+    Args:
+        origin: Origin of the port, such as "http://localhost:9000".
+        slot: Name of the actor to play, empty for none.
+        token: Token of the player, empty for none.
+
+    """
     given = {"slot": slot, "token": token}
     fields = urlencode({name: value for name, value in given.items() if value})
     return f"{origin}/play/" + (f"#{fields}" if fields else "")

@@ -1,4 +1,4 @@
-"""The methods of PlayersSP over the web: Describe, TakeOver and Look."""
+"""The methods of the service PlayersSP for browsers: Describe, TakeOver and Look."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from arkml.trials.wire.players_pb2 import DescribeRequest, Description, LookRequ
 
 
 class PlayerMethods:
-    """The methods, within the rights of each client."""
+    """The methods of PlayersSP, each within the rights of the calling client."""
 
     def __init__(self, players: PlayersService) -> None:
         self._players = players
 
     @property
     def by_name(self) -> Mapping[str, WebMethod]:
-        """The methods that are not of actors, by name."""
+        """The methods Describe and Look by name; TakeOver needs a websocket instead."""
         return {
             "Describe": WebMethod(DescribeRequest, self._describe),
             "Look": WebMethod(LookRequest, self._look, _admit_look),
@@ -37,7 +37,11 @@ class PlayerMethods:
     async def take_over(
         self, opening: ActorOpening, sender: Sender[ActorRunTrialInput]
     ) -> Receiver[ActorRunTrialOutput]:
-        """Take over an actor for a person; see PlayersService."""
+        """
+        Make a person the player of an actor, and return the stream to the trial.
+
+        Raises TrialError if the server refuses.
+        """
         user_ids = [opening.headers[USER_ID]] if USER_ID in opening.headers else []
         try:
             user_id = user_id_in(user_ids)

@@ -21,7 +21,7 @@ from arkml.trials.wire.lifecycle_pb2 import TrialInfoRequest
 
 class WebPort:
     """
-    An open web port. Belongs to the event loop that opens it.
+    A web port of a server of trials. Belongs to the event loop that opens it.
 
     `access` holds its rules and tokens; `access.token`, if not empty, grants everything.
     """
@@ -63,7 +63,7 @@ class WebPort:
         return len(self._config.open_connections)
 
     def endpoint(self, token: str = "") -> str:
-        """Return the endpoint for clients of this machine, with a token if one is given."""
+        """Return the URL of the port for clients of this machine, with a token if one is given."""
         scheme = "http" if self._options.tls_cert is None else "https"
         authority = listening_authority(self._options.host, self.port)
         return f"{scheme}://{authority}" + (f"/j/{token}" if token else "")
@@ -94,10 +94,10 @@ class WebPort:
 
     def link_to_play(self, slots: Iterable[str]) -> str:
         """
-        Return an endpoint with a token to act in all trials of this server, and to look at them.
+        Return the URL of the port with a token to act in all trials of this server.
 
-        Clients act as one of the actors named in `slots`. The token outlives trials. Raises
-        TrialError if `slots` is empty, or too many tokens are valid.
+        Clients act as one of the actors named in `slots`, and may look at the trials. The token
+        outlives trials. Raises TrialError if `slots` is empty, or too many tokens are valid.
         """
         names = frozenset(slots)
         if not names:
@@ -106,9 +106,9 @@ class WebPort:
 
     def link_to_watch(self) -> str:
         """
-        Return an endpoint with a token to watch all trials of this server. It outlives trials.
+        Return the URL of the port with a token to watch all trials of this server.
 
-        Raises TrialError if too many tokens are valid.
+        The token outlives trials. Raises TrialError if too many tokens are valid.
         """
         return self.endpoint(self.access.issue(Grant()))
 

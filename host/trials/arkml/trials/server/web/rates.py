@@ -14,7 +14,7 @@ _MOST_ADDRESSES: Final = 10_000
 
 class TokenBucket:
     """
-    Limits an amount to `rate` a second.
+    A token bucket, which limits an amount to `rate` a second.
 
     After a pause, the amount of one second passes at once. Times are in seconds of one steady
     clock.
@@ -26,7 +26,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, amount: float, now: float) -> float:
-        """Take an amount, and return the seconds to wait for it."""
+        """Take an amount at `now`, and return the seconds to wait for it."""
         self._refill(now)
         self._level -= amount
         return max(0.0, -self._level / self._rate)
@@ -51,7 +51,7 @@ class ReadingPace:
         self._bytes = TokenBucket(limits.bytes_per_second, now)
 
     async def admit(self, size: int) -> None:
-        """Wait until a message of `size` bytes may be read."""
+        """Wait until the rate limits allow to read a message of `size` bytes."""
         now = self._clock()
         seconds = max(self._messages.take(1, now), self._bytes.take(size, now))
         if seconds > 0:
@@ -59,13 +59,13 @@ class ReadingPace:
 
     @property
     def is_rested(self) -> bool:
-        """True after a second without messages, or longer after many."""
+        """True if both rate limits would let a second's amount pass at once."""
         now = self._clock()
         return self._messages.is_full(now) and self._bytes.is_full(now)
 
 
 class ReadingPaces:
-    """Rate limits of requests, by address."""
+    """Rate limits of requests, one for each address."""
 
     def __init__(self, limits: WebLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
@@ -76,7 +76,7 @@ class ReadingPaces:
         """
         Return the rate limits of an address.
 
-        If there are many addresses, rested ones are forgotten first, and then the oldest.
+        If there are too many addresses, unused ones are forgotten first, and then the oldest.
         """
         if len(self._paces) >= _MOST_ADDRESSES and address not in self._paces:
             self._paces = {key: one for key, one in self._paces.items() if not one.is_rested}
