@@ -231,8 +231,14 @@ def command_to_play(guest: Path, policy: str, options: TrainingOptions, *, infer
     """
     Return a shell command that plays a guest with its trained policy.
 
-    A guest that never `infers` gets no actions from `arkml run`; `arkml record` answers its
-    training, shows the returns, and keeps the rows.
+    Args:
+        guest: The guest's module.
+        policy: Path of the policy's file.
+        options: The options of the training, which the command repeats.
+        infers: Whether the guest asks a policy for actions outside of training. If it never does,
+            the command is `arkml record`, in which the policy answers the guest's training
+            sessions; otherwise it is `arkml run`.
+
     """
     module = f"./{guest}" if str(guest).startswith("-") else str(guest)  # not an option
     words = ["arkml", "run" if infers else "record", module, "--policy", policy]

@@ -31,8 +31,11 @@ class PolicySource:
     """
     A policy that an embedder named, whose file was not read yet.
 
-    `path` is None unless the policy is a file, in which `outputs` hold the actions. `name` is for
-    messages.
+    Attributes:
+        name: The policy's name for messages.
+        path: The file, None for a policy that is not in a file.
+        outputs: Names of the file's outputs that hold the actions; empty for the default.
+
     """
 
     name: str
@@ -48,7 +51,17 @@ class PolicySource:
 
 
 def policy_source(policy: Named, outputs: str | Sequence[str] = ()) -> PolicySource:
-    """Return an embedder's policy as a source. Raises UsageError for anything but a policy."""
+    """
+    Return the policy that an embedder named, checked but not yet read from its file.
+
+    Args:
+        policy: A path, the bytes of an ONNX file, a policy object, or None for no policy.
+        outputs: Names of the ONNX file's outputs that hold the actions; empty for the default.
+
+    Raises:
+        UsageError: `policy` is not a policy, or `outputs` are given without a file.
+
+    """
     names = output_names(outputs)
     if isinstance(policy, str | os.PathLike):
         path = path_of(policy, "policy")

@@ -65,7 +65,12 @@ class Cast(NamedTuple):
 
 class Rehearsal(NamedTuple):
     """
-    The frames of a play; `trains` says whether the policy answered training sessions of the guest.
+    The result of playing a guest with its policy.
+
+    Attributes:
+        shown: The frames that were played.
+        trains: Whether the policy answered training sessions of the guest.
+
     """
 
     shown: ReplayDocument

@@ -58,10 +58,20 @@ class DemonstrationFeed:
     @contextmanager
     def sent(self, client: HiveClient, run: RunInfo) -> Iterator[None]:
         """
-        Send the demonstrations to a run, if it is the first, in a session that ends with the block.
+        Send the demonstrations to a run, unless an earlier call sent them to a run already.
 
-        The guest joins the run within the `with` block, so that the run does not stop in between.
-        Other guests wait. Raises HiveError, and Unavailable for a run that takes no demonstrations.
+        The session that sends them stays open until the `with` block ends. The guest joins the run
+        within the block, so that the run is never without a session, which would stop it. Calls for
+        other guests wait until the rows are sent.
+
+        Args:
+            client: The client of the hive.
+            run: The run.
+
+        Raises:
+            HiveError: The demonstrations cannot be sent.
+            Unavailable: The run learns by an algorithm that does not use demonstrations.
+
         """
         with self._lock:
             if self._run is not None:

@@ -48,7 +48,8 @@ class Grant:
         """
         Return the ids of the trials to watch: the requested ones, or the one of the client's token.
 
-        None stand for all trials. Raises CallRefused for a token to act, and for other trials.
+        An empty list stands for all trials. Raises CallRefused for a token to act, and for trials
+        that the token does not cover.
         """
         if self.slots:
             raise CallRefused(
