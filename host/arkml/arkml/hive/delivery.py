@@ -104,6 +104,12 @@ class Delivery:
     Sends the rows of an outbox to a hive, one body at a time.
 
     `settled` is the number of rows that are accepted by the hive, refused by it, or discarded.
+
+    Args:
+        transport: The connection to the hive.
+        outbox: The rows to send.
+        sender: The session whose rows they are.
+
     """
 
     def __init__(self, transport: HiveTransport, outbox: Outbox, sender: RowSender) -> None:
@@ -316,7 +322,24 @@ def _kept_rows(reply: RowsReply, count: int) -> npt.NDArray[np.bool_]:
 
 
 async def join_run(transport: HiveTransport, run_id: str, request: JoinRequest) -> Joined:
-    """Join a run, or join it again. Raises RunGone, and the errors of `HiveTransport.ask`."""
+    """
+    Join a run, or join it again with the same key.
+
+    Args:
+        transport: The connection to the hive.
+        run_id: Id of the run.
+        request: The request, with the key.
+
+    Returns:
+        The session.
+
+    Raises:
+        RunGone: The run was ended or deleted.
+        HiveUnreachable: There was no answer.
+        HiveRefused: The hive refused the request.
+        ProtocolError: The answer is not a hive's.
+
+    """
     try:
         return await transport.fetch("POST", f"/runs/{run_id}/sessions", Joined, body=request)
     except HiveRefused as error:

@@ -27,10 +27,16 @@ _SPACING = 1.0
 
 class PolicyPoll:
     """
-    A long poll that calls `on_policy` with each newer policy version and its ONNX file.
+    A long poll for newer policy versions of a run.
 
-    A host whose frames must be on time gives a `pause`, which returns when a frame has just ended.
-    Versions are then requested a second apart, and passed on after a pause, so some are skipped.
+    Args:
+        transport: The connection to the hive.
+        run_id: Id of the run.
+        on_policy: Called with each newer policy version and its ONNX file.
+        pause: Returns when a frame has just ended, for a host whose frames must be on time.
+            Versions are then requested a second apart, and passed on after a pause, so some are
+            skipped. None if frames may be late.
+
     """
 
     def __init__(

@@ -40,6 +40,18 @@ class RunSession:
     The thread that plays frames appends to `outbox` and calls `must_wait` and `wait`; everything
     else runs on `loop`, the client's.
 
+    Args:
+        transport: The connection to the hive.
+        loop: The event loop of the client.
+        run_id: Id of the run.
+        features: Number of features of a row.
+        actions: Number of actions of a row.
+        choices: Number of choices of all branches together, which rows may mask.
+        role: The purpose of the rows.
+        block: Whether the guest waits for credit of the learner's rate limiter.
+        sync: Whether the guest runs in lockstep with the learner.
+        on_policy: Called on the client's thread with each newer policy version and its ONNX file.
+
     Attributes:
         failure: The reason why rows cannot be delivered any more, or None.
         ended: Done when the session has left.

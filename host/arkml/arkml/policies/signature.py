@@ -119,7 +119,12 @@ class Signature:
 
 
 def find_signature(roles: Roles, wanted: Wanted) -> Signature:
-    """Find the ports that a policy uses. Raises InvalidArguments if the model does not fit."""
+    """
+    Find the inputs and outputs of a model that a session uses.
+
+    `roles` are the model's inputs and outputs by role, `wanted` are the needs of the session.
+    Raises InvalidArguments if the model does not fit.
+    """
     if wanted.num_features is not None and wanted.num_features != roles.num_features:
         raise InvalidArguments(_misfit(roles, wanted.num_features))
     if not roles.outputs:

@@ -180,9 +180,10 @@ class GuestLog:
 
     def admits(self, *texts: str | DisplayText) -> int:
         """
-        Ask the rate limit to admit one line with `texts` and the contexts, before these are read.
+        Ask the rate limit to admit one line, before its text is read from the guest's memory.
 
-        Returns the number of lines that it counts as, or 0 if it exceeds the rate and is dropped.
+        The line consists of `texts` and the guest's debug contexts. Returns the number of lines
+        that it counts as, or 0 if it exceeds the rate and is dropped.
         """
         if self.is_muted:
             return 0

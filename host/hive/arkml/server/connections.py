@@ -1,4 +1,4 @@
-"""The connections of a hive: their limits, and the answers to those that it does not take."""
+"""The connections of a hive: their limits, and the answers to connections that it refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ _KEEP_ALIVE = 75
 
 
 class HiveConfig(LimitedConfig):
-    """The configuration of uvicorn for a hive that accepts `room` connections at one time."""
+    """
+    The configuration of uvicorn for a hive.
+
+    Args:
+        app: The application that answers requests.
+        options: The address of the hive, and its limits.
+        room: The largest number of connections at one time.
+
+    """
 
     def __init__(self, app: ASGIApp, options: ServeOptions, room: int) -> None:
         self._options = options

@@ -74,7 +74,15 @@ class Creators:
         self._starts: dict[str, _Start] = {}
 
     def add(self, creator: Creator, run_id: str, started_at: int) -> None:
-        """Add a run that was created at a time, in nanoseconds since the Unix epoch."""
+        """
+        Add a run and the request that has created it.
+
+        Args:
+            creator: The request.
+            run_id: The id of the run.
+            started_at: The time of its creation, in nanoseconds since the Unix epoch.
+
+        """
         if creator.key in self._starts:  # it is being created now
             return
         age = max(0.0, time.time() - started_at / 1e9)

@@ -67,7 +67,21 @@ class CurveReader:
         self._worker = ThreadPoolExecutor(1, "arkml-curves")
 
     async def read(self, run: Path, names: Sequence[str], query: CurvesQuery) -> list[ThinnedCurve]:
-        """Return curves of the run in a directory, one for each name. Raises sqlite3.Error."""
+        """
+        Return curves of a run's metrics, thinned as a request asks.
+
+        Args:
+            run: The directory of the run.
+            names: The names of the metrics.
+            query: The axis, the number of points and the start of the curves.
+
+        Returns:
+            A curve for each name.
+
+        Raises:
+            sqlite3.Error: The store of the run cannot be read.
+
+        """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self._read_all, run, names, query)
 

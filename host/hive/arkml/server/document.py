@@ -329,9 +329,16 @@ def write_document(directory: Path, content: bytes) -> None:
 
 def write_new(runs: Path, document: Document, start: RunStart) -> None:
     """
-    Make the directory of a new run below `runs`, with its files, as a whole or not at all.
+    Make the directory of a new run with its files, as a whole or not at all.
 
-    Raises OSError.
+    Args:
+        runs: The directory of all runs.
+        document: The state of the new run.
+        start: The circumstances in which it is started.
+
+    Raises:
+        OSError: The directory cannot be written.
+
     """
     directory = runs / document.id
     directory.mkdir()

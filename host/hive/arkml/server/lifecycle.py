@@ -78,10 +78,15 @@ class Lifecycle:
     `Timeouts.pause` without sessions the learner is paused; if other runs wait for a learner, its
     process ends, and starts again when the run is used. After `Timeouts.idle_stop` the run is
     stopped. Rollout workers, which end with the run, keep it alive for some time without other
-    sessions.
+    sessions. Tasks that wait for `changes` are woken by each new status.
 
-    `apply` is called with the events of the learner; tasks that wait for `changes` are woken by
-    each new status.
+    Args:
+        directory: The directory of the run.
+        document: The state of the run.
+        policies: The policy versions of the run.
+        parts: The parts of the hive that all runs share.
+        apply: Called with each event of the learner.
+
     """
 
     def __init__(

@@ -35,7 +35,7 @@ _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 @dataclass(slots=True)
 class LogContext:
     """
-    The fields that log lines of one task get: those of a request, or of a run.
+    The fields that log lines of one task get, which works for a request or for a run.
 
     `session` is the index of a session in its run, None for none. Tasks that a request starts
     inherit its context, which adds nothing to lines once the request `is_over`.

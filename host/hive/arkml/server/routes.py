@@ -154,7 +154,12 @@ def require_own_run(caller: Caller, run: Run, action: str) -> None:
     Raise HiveRefused unless the caller may end or change a run.
 
     The role `act` allows this for runs that the caller's token started, `admin` for all runs.
-    `action` is a verb for the message, such as "stop".
+
+    Args:
+        caller: The author of the request.
+        run: The run.
+        action: What the caller wants to do, as a verb for the message, such as "stop".
+
     """
     caller.require_own(run.document.id, run.document.owner, action)
 

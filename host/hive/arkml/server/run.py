@@ -65,6 +65,12 @@ class Run:
 
     The log is open and the learner runs from `start` until the run is stopped or closed. Code that
     only reads the state of the run finds its log and its learner through `lifecycle`.
+
+    Args:
+        directory: The directory of the run.
+        document: The state of the run.
+        parts: The parts of the hive that all runs share.
+
     """
 
     def __init__(self, directory: Path, document: Document, parts: HiveParts) -> None:

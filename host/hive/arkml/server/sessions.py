@@ -102,7 +102,18 @@ class Sessions:
         return self._by_key.get(join_key)
 
     def add(self, join_key: object, role: Role, *, is_worker: bool = False) -> RunSession:
-        """Add a session. Raises HiveRefused for an invalid key."""
+        """
+        Add a session and return it.
+
+        Args:
+            join_key: The key that the host joins with.
+            role: The role of the session.
+            is_worker: True for a rollout worker that the hive has started.
+
+        Raises:
+            HiveRefused: The key is invalid.
+
+        """
         if not isinstance(join_key, str) or not 8 <= len(join_key) <= _MAX_KEY:
             raise HiveRefused(f"join_key is {join_key!r}: it takes 8 to {_MAX_KEY} letters", 422)
         sid = secrets.token_hex(16)

@@ -110,6 +110,13 @@ class RunWorkers:
 
     A worker that dies is replaced, at most five times within a minute. A worker that exits
     normally, or refuses its job, is not replaced.
+
+    Args:
+        run_id: The id of the run.
+        owner: The id of the token that started the run, empty for none.
+        run_seed: The seed of the run, from which each worker's seed is derived.
+        pool: The workers of all runs of the hive.
+
     """
 
     def __init__(self, run_id: str, owner: str, run_seed: int, pool: WorkerPool) -> None:

@@ -73,18 +73,18 @@ class Header:
     Attributes:
         seq: Number of the body in its session, from 1.
         rows: Number of rows.
-        features: Number of features of a row, those of images among them.
+        features: Number of features of a row, including values of images.
         actions: Number of actions of a row.
-        kind: Use of the rows.
+        kind: Purpose of the rows.
         metas: Number of metrics.
-        dropped: Rows that the sender dropped before this body.
+        dropped: Number of rows that the sender dropped before this body.
         crc: CRC-32 of the columns.
         payload: Bytes of the columns.
         sent_ns: The sender's monotonic clock, in nanoseconds.
-        non_finite: Rows that were left out before this body because a number in them was not
-            finite.
+        non_finite: Number of rows that were left out before this body because a number in them was
+            not finite.
         images: Number of features of a row that are bytes.
-        outside: Values of images that were outside of 0 to 255 before this body, and clipped.
+        outside: Number of image values before this body that were clipped to 0 to 255.
 
     """
 
@@ -457,7 +457,15 @@ def read_record(data: memoryview, offset: int) -> Record | None:
 
 
 def find_record(data: memoryview, offset: int, until: int) -> Record | None:
-    """Return the first whole record that begins at `offset` or after it and ends by `until`."""
+    """
+    Return the first whole record in a range of bytes, None if there is none.
+
+    Args:
+        data: The bytes of a segment.
+        offset: Where the record may begin at the earliest.
+        until: Where it may end at the latest.
+
+    """
     while offset < until:
         record = read_record(data, offset)
         if record is not None and record.end <= until:
@@ -467,7 +475,15 @@ def find_record(data: memoryview, offset: int, until: int) -> Record | None:
 
 
 def read_records(data: memoryview, offset: int, until: int) -> Iterator[Record]:
-    """Yield the whole records from `offset` up to the byte `until`."""
+    """
+    Yield whole records that follow each other.
+
+    Args:
+        data: The bytes of a segment.
+        offset: Where the first record begins.
+        until: Where the last record ends at the latest.
+
+    """
     while record := find_record(data, offset, until):
         yield record
         offset = record.end

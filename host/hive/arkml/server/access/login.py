@@ -40,6 +40,13 @@ class BrowserLogin:
     `POST /login` takes `token`, one of the hive or a one-time token, as a form or as JSON with the
     header X-Arkml: 1. It answers a form with a redirection to the page, and JSON with `CallerInfo`.
     `POST /logout` ends the session of the cookie.
+
+    Args:
+        credentials: The tokens that the hive accepts.
+        sessions: The sessions of browsers.
+        one_time: The tokens that are valid for one login.
+        rules: The rules for hosts and pages.
+
     """
 
     def __init__(

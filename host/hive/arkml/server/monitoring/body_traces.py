@@ -174,7 +174,15 @@ class FollowedBodies:
 
 
 class FollowedBody:
-    """The trace of one body from its arrival in the log on: a span for each of STAGES, in order."""
+    """
+    The trace of one body from its arrival in the log on: a span for each of STAGES, in order.
+
+    Args:
+        on: The recorder of spans.
+        root: The span of the whole trace.
+        appended: The body, and its position in the log.
+
+    """
 
     def __init__(self, on: Tracing, root: Span, appended: Appended) -> None:
         self.began = time.monotonic()

@@ -52,6 +52,13 @@ class RunWatch:
     holds across restarts of the hive: the state of the rules is stored with the metrics, and the
     findings are in the history. `counts` has the number of findings of each kind since the process
     began.
+
+    Args:
+        document: The state of the run.
+        start: The file with the goal of the run.
+        history: The events of the run.
+        notices: The receivers of notices.
+
     """
 
     def __init__(

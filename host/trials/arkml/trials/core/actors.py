@@ -75,6 +75,11 @@ class ActorPlace(TrialPlace):
     """
     An actor of a trial, and its action in the present tick.
 
+    Args:
+        index: Index of the actor in the trial.
+        params: Parameters of the actor.
+        table: The next phase of an actor, for each phase and move.
+
     Attributes:
         joins: Whether the actor joins by itself; the trial calls other actors.
         action: The action in the present tick, None until it is known.
@@ -120,6 +125,13 @@ def late_by(
 class Admission:
     """
     The arrival of a trial's actors, for which the trial waits before it calls its environment.
+
+    Args:
+        trial_id: Id of the trial.
+        actors: The actors of the trial.
+        environment: The environment of the trial.
+        outgoing: Collects the outputs of the trial.
+        now: The present time in seconds.
 
     Attributes:
         awaited: Number of actors that may still arrive.

@@ -26,6 +26,11 @@ class HostedPlayer:
     """
     The player of an actor, a client or a person, and its last action.
 
+    Args:
+        kind: Whether the player is a client or a person.
+        user_id: Name of the user.
+        now: The present time in seconds.
+
     Attributes:
         has_acted: Whether there is an action for the present tick.
         is_held: Whether the last action was repeated in the tick before.
@@ -76,15 +81,23 @@ class HostedPlayer:
 
 class HostedTurn:
     """
-    The ticks of a hosted trial, which end in time even if players do not act; see Pacing.
+    The ticks of a hosted trial, which end in time even if players do not act.
 
     Actors without a player cost next to no time.
+
+    Args:
+        actors: The actors of the trial.
+        observations: The latest observations.
+        outgoing: Collects the outputs of the trial.
+        pacing: Timing of the ticks.
+        user_id: Id of the user who started the trial.
+        max_steps: Number of ticks after which the trial ends, 0 for no limit.
 
     Attributes:
         due: Time at which the tick ends or a player is late, in seconds; None if there is none.
         offered: The stand-in actions for the observations that come next, one for each actor.
         ended: Actors whose episodes end with these observations.
-        is_shown: Whether spectators look: each tick is shown, and none is played ahead.
+        is_shown: Whether there are spectators: each tick is shown then, and none is played ahead.
 
     """
 

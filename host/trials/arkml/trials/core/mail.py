@@ -88,6 +88,13 @@ class Mail:
 
     Rewards for a later tick are refused. Rewards for an earlier tick are only logged, because their
     receivers have already got the reward of that tick.
+
+    Args:
+        actors: The actors of the trial.
+        environment: The environment of the trial.
+        buffered: Number of ticks by which a reward may be late without a complaint.
+        outgoing: Collects the outputs of the trial.
+
     """
 
     def __init__(

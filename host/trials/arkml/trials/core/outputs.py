@@ -305,7 +305,15 @@ class Outgoing:
         """
         Output an entry for the trial's log, by default of the present tick.
 
-        The parameters have the meaning of the fields of `Entry`.
+        Args:
+            kind: Kind of the entry.
+            tick: Number of the tick, None for the present one.
+            name: Actor of an action or event, or receiver of a reward or message.
+            sender: Sender of a reward or message.
+            content: An action, or a serialized message.
+            note: Text of an event, or source of an action.
+            origin: Person or policy version of an action or event, empty if unknown.
+
         """
         if self.is_logged:
             tick = self.tick if tick is None else tick

@@ -245,7 +245,15 @@ class Trial:
     # Messages to the trial
 
     def from_actor(self, index: int, message: ActorRunTrialOutput, now: float) -> None:
-        """Handle a message of the actor with this index; `now` is the present time in seconds."""
+        """
+        Handle a message of an actor.
+
+        Args:
+            index: Index of the actor.
+            message: The message.
+            now: The present time in seconds.
+
+        """
         if self.is_over:
             return
         self._note_activity(now)

@@ -23,7 +23,14 @@ class TrialTurn:
     A tick that ends once all actors have acted.
 
     A tick costs time proportional to the number of actors; a single action costs constant time.
-    `due` is the time at which the first actor is late, None if no actor has a `response_timeout`.
+    `due` is the time at which the first actor is late, in seconds; None if no actor has a
+    `response_timeout`.
+
+    Args:
+        actors: The actors of the trial.
+        observations: The latest observations.
+        outgoing: Collects the outputs of the trial.
+
     """
 
     def __init__(

@@ -208,7 +208,15 @@ class Datalog(Closing):
         self._put(added)
 
     def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
-        """Add a new state of a trial; `timestamp` is in nanoseconds since 1970."""
+        """
+        Add a new state of a trial to the log.
+
+        Args:
+            trial_id: Id of the trial.
+            state: The state.
+            timestamp: Time of the change, in nanoseconds since 1970.
+
+        """
         if trial_id in self._open:
             note = TrialState.Name(state)
             tick = self._ticks[trial_id]

@@ -98,6 +98,12 @@ class EnumNode:
 class ModuleText:
     """
     The text of a JavaScript module about one .proto file, and the imports that the text needs.
+
+    Args:
+        file: Descriptor of the .proto file.
+        files: Descriptors of all files by path.
+        runtime: Path of `protobuf.js` within the output folder.
+
     """
 
     def __init__(
@@ -217,7 +223,15 @@ def types_in(file: FileDescriptorProto) -> Iterator[MessageNode | EnumNode]:
 
 
 def field_name(file: FileDescriptorProto, kind: MessageNode, field: FieldDescriptorProto) -> str:
-    """Return the name of the JavaScript property that holds a field."""
+    """
+    Return the name of the JavaScript property that holds a field.
+
+    Args:
+        file: Descriptor of the .proto file.
+        kind: The message type that has the field.
+        field: Descriptor of the field.
+
+    """
     if full_name(file, kind.parts) == "google.protobuf.Any":
         return field.name  # protobufjs and its users write type_url, not typeUrl
     return safe_name(camel_name(field.name))

@@ -23,8 +23,13 @@ class Opening(Generic[In, Out]):
     """
     The receiving end of a stream that a trial opens.
 
-    `begin` is called with the first message, init_input, and returns the session, which receives
-    all later messages. If it raises TrialError, the stream ends with END and the reason.
+    Args:
+        trial_id: Id of the trial.
+        sender: Stream to the trial.
+        output: Type of the messages to the trial.
+        begin: Called with the first message, init_input; returns the session, which receives all
+            later messages. If it raises TrialError, the stream ends with END and the reason.
+
     """
 
     def __init__(

@@ -73,7 +73,15 @@ class MeasuredLog:
         self._log.add(trial_id, *entries)
 
     def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
-        """Pass a new state of a trial to the log; `timestamp` is in nanoseconds since 1970."""
+        """
+        Pass a new state of a trial to the log.
+
+        Args:
+            trial_id: Id of the trial.
+            state: The state.
+            timestamp: Time of the change, in nanoseconds since 1970.
+
+        """
         self._log.state(trial_id, state, timestamp)
 
     def end(self, trial_id: str, ended: int, reason: str) -> None:

@@ -24,7 +24,14 @@ class Implementations(Protocol):
         """
         Start an environment, and return the receiving end of its stream.
 
-        Raises TrialError if there is no implementation of this name.
+        Args:
+            implementation: Name of the implementation.
+            trial_id: Id of the trial.
+            sender: Stream to the trial.
+
+        Raises:
+            TrialError: There is no implementation of this name.
+
         """
 
     def open_actor(
@@ -33,7 +40,14 @@ class Implementations(Protocol):
         """
         Start an actor, and return the receiving end of its stream.
 
-        Raises TrialError if there is no implementation of this name.
+        Args:
+            implementation: Name of the implementation.
+            trial_id: Id of the trial.
+            sender: Stream to the trial.
+
+        Raises:
+            TrialError: There is no implementation of this name.
+
         """
 
     async def pre_trial(
@@ -42,7 +56,14 @@ class Implementations(Protocol):
         """
         Call the hook, and return the parameters as the hook has changed them.
 
-        Raises TrialError if there is no hook, or it fails.
+        Args:
+            params: The parameters before.
+            trial_id: Id of the trial.
+            user_id: Id of the user who starts it.
+
+        Raises:
+            TrialError: There is no hook, or it fails.
+
         """
 
 

@@ -72,7 +72,15 @@ class TrialLog(Protocol):
         """Add entries of a trial to the log, in order."""
 
     def state(self, trial_id: str, state: TrialState, timestamp: int) -> None:
-        """Add a new state of a trial to the log; `timestamp` is in nanoseconds since 1970."""
+        """
+        Add a new state of a trial to the log.
+
+        Args:
+            trial_id: Id of the trial.
+            state: The state.
+            timestamp: Time of the change, in nanoseconds since 1970.
+
+        """
 
     def end(self, trial_id: str, ended: int, reason: str) -> None:
         """
@@ -92,6 +100,13 @@ class Orchestrator:
 
     Belongs to one event loop. An ended trial stays visible until `TrialLimits.ended_kept` others
     have ended after it, or its memory is needed for live trials.
+
+    Args:
+        options: Options of the server.
+        callers: Opens streams to environments, actors and datalogs, and calls hooks.
+        trial_log: Log that receives the entries of all trials, None for none.
+        hosting: Environments that run in this process, None for none.
+
     """
 
     def __init__(
@@ -324,7 +339,15 @@ class Orchestrator:
             self._log.add(trial.id, *entries)
 
     def notice(self, trial: Trial, text: str, *, is_warning: bool) -> None:
-        """Log a sentence about a trial for the operator of the server."""
+        """
+        Log a sentence about a trial for the operator of the server.
+
+        Args:
+            trial: The trial.
+            text: The sentence.
+            is_warning: Whether to log it as a warning.
+
+        """
         log.log(logging.WARNING if is_warning else logging.INFO, "trial %s: %s", trial.id, text)
 
     # Parts

@@ -55,7 +55,15 @@ class TrialEvents(Protocol):
         """Handle entries for a trial's log, in order."""
 
     def notice(self, trial: Trial, text: str, *, is_warning: bool) -> None:
-        """Handle a sentence about a trial for the operator of the server."""
+        """
+        Handle a sentence about a trial for the operator of the server.
+
+        Args:
+            trial: The trial.
+            text: The sentence.
+            is_warning: Whether it is a warning.
+
+        """
 
 
 class TrialTask:
@@ -64,6 +72,13 @@ class TrialTask:
 
     Belongs to one event loop. Nothing here waits, so a slow actor delays its own trial only
     (decision 18).
+
+    Args:
+        trial: The state machine of the trial.
+        callers: Opens streams to the environment and to actors.
+        events: Receives the states, log entries and notices of the trial.
+        hosting: Environments that run in this process, None for none.
+
     """
 
     def __init__(
@@ -314,7 +329,7 @@ class EnvironmentEnd:
     """
     The receiving end of the environment's stream to a trial.
 
-    A hosted environment uses it as its trial; see HostedTrial.
+    To a hosted environment, this object is its trial, as HostedTrial describes it.
     """
 
     def __init__(self, task: TrialTask) -> None:

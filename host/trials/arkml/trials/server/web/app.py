@@ -39,7 +39,15 @@ PAGE = "/play"
 
 
 def make_web_app(services: TrialServices, options: WebOptions, access: Access) -> ASGIApp:
-    """Return the ASGI application that makes a server's services available to browsers."""
+    """
+    Return the ASGI application that makes a server's services available to browsers.
+
+    Args:
+        services: The services.
+        options: The address of the web port, and its limits.
+        access: The rules of the web port, and its tokens.
+
+    """
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

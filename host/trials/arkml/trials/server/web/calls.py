@@ -87,7 +87,15 @@ class WebMethod(NamedTuple):
 
 
 class ServiceCalls:
-    """The ASGI application of the methods of a service; the last part of the path names one."""
+    """
+    The ASGI application of the methods of a service; the last part of the path names one.
+
+    Args:
+        methods: The methods by name.
+        limits: Limits of the web port.
+        paces: Rate limits of requests, by address.
+
+    """
 
     def __init__(
         self, methods: Mapping[str, WebMethod], limits: WebLimits, paces: ReadingPaces

@@ -75,11 +75,11 @@ class WebOptions:
         port: Port, 0 for a free one.
         allow_hosts: Host names that it answers to besides the names of the loopback interface.
         allow_origins: Origins of foreign pages that may use it, such as `https://example.org`.
-        token: Token that grants everything. Where one is needed (see `needs_token`) and none is
-            given, the port creates one.
+        token: Token that grants everything. If it is empty, and the port needs a token (see
+            `needs_token`), the port creates one.
         endpoints: Endpoints that parameters from the web may name besides `cogment://client`.
         tls_cert: Certificate file in PEM format, to serve TLS.
-        tls_key: File with its key, in PEM format.
+        tls_key: File with the key of the certificate, in PEM format.
         page: Folder of a page for people, served under /play/ together with the JavaScript SDK.
         page_shared: Folder of files that the page shares with others, served under /play/shared/.
         limits: Limits of the port.
