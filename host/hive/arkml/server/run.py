@@ -237,7 +237,7 @@ class Run:
 
     def require_turn(self) -> None:
         """
-        Raise HiveRefused if a host in lockstep must wait until the learner has used earlier rows.
+        Raise HiveRefused if the run is in lockstep and still waits for a slot for its learner.
         """
         if self._is_in_lockstep and (place := self.lifecycle.place):
             raise HiveRefused(
