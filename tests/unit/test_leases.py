@@ -63,3 +63,12 @@ def test_a_block_that_fails_releases_and_one_that_does_not_keeps():
     assert leases.used == 3
     kept.release()
     assert leases.used == 0
+
+
+def test_a_finalizer_of_another_guest_may_give_back_while_one_counts():
+    one, other = SnapshotLeases(10), SnapshotLeases(10)
+    lease = other.take(b"123")
+
+    with one._lock:  # garbage may be collected here, and another guest with it
+        lease.release()
+    assert other.used == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from threading import Lock
 from types import TracebackType
-from typing import ClassVar
 
 from arkml.errors import SnapshotTooLarge
 
@@ -45,13 +44,13 @@ class SnapshotLeases:
     count once, since they are one model. Any thread may use it.
     """
 
-    __slots__ = ("_held_limit", "_in_use", "_limit")
-
-    _lock: ClassVar[Lock] = Lock()  # one for all: each guest of thousands has leases
+    __slots__ = ("_held_limit", "_in_use", "_limit", "_lock")
 
     def __init__(self, limit: int, *, held_bytes: int = HELD_BYTES) -> None:
         self._limit = limit
         self._held_limit = max(limit, held_bytes)
+        # Its own: the finalizer of another guest may run while this thread holds it (decision 13).
+        self._lock = Lock()
         self._in_use: tuple[_Snapshot, ...] = ()
 
     @property
