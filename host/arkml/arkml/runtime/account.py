@@ -228,11 +228,6 @@ class Account:
         return self._lockstep.work[start : start + len(WorkKind)]
 
     @property
-    def _notes(self) -> slice:
-        """Where the seconds before the present call are noted."""
-        return slice(KINDS * self._place, KINDS * (self._place + 1))
-
-    @property
     def kept_rows(self) -> KeptBytes:
         """
         Bytes of rows that an environment keeps for the guest: of live agents, and demonstrations.
@@ -407,13 +402,10 @@ class Account:
     def last_call(self) -> Usage:
         """Return the seconds, by kind, of the present call or of the last one, without sizes."""
         self.begin_kinds()
+        start = KINDS * self._place
+        noted = self._lockstep.before[start : start + KINDS]
         imports, copies, vetting, models, own_models, policies, waits, functions = (
-            now - before
-            for now, before in zip(
-                self._kinds(self._models_and_policies()),
-                self._lockstep.before[self._notes],
-                strict=True,
-            )
+            now - before for now, before in zip(self._kinds(), noted, strict=True)
         )
         others = imports + copies + vetting + models + own_models + functions  # as charged
         older_models, older_policies = self._older
@@ -428,12 +420,13 @@ class Account:
             wait_seconds=waits,
         )
 
-    def _kinds(self, models_and_policies: tuple[float, float]) -> _Kinds:
+    def _kinds(self) -> _Kinds:
         """Return the seconds since loading, but wasm's."""
         imports, copies, vetting, models = self._seconds  # in the order of WorkKind
         functions = self._lockstep.functions[self._place]
         return (
-            imports, copies, vetting, models, *models_and_policies, self.wait_seconds, functions,
+            imports, copies, vetting, models, *self._models_and_policies(), self.wait_seconds,
+            functions,
         )  # fmt: skip
 
     def _models_and_policies(self) -> tuple[float, float]:
