@@ -2,7 +2,9 @@
 // (Gymnasium, MIT license), with the equations of the book and without noise.
 #include "gymnasium/numbers.h"
 
+#ifndef GAME_NAME
 #define GAME_NAME "acrobot"
+#endif
 #define GAME_FEATURES 6
 #define GAME_ACTIONS 1
 #define GAME_SPACE {"discrete": [3]}

@@ -4,12 +4,13 @@
 // nothing that counts.
 #include "box2d/physics.h"
 
+#ifndef GAME_NAME
+#define GAME_NAME "lunar_lander"
+#endif
 #ifdef CONTINUOUS
-#define GAME_NAME "lunar_lander_continuous"
 #define GAME_ACTIONS 2
 #define GAME_SPACE {"continuous": 2, "low": -1, "high": 1}
 #else
-#define GAME_NAME "lunar_lander"
 #define GAME_ACTIONS 1
 #define GAME_SPACE {"discrete": [4]}
 #endif

@@ -1,2 +1,3 @@
+#define GAME_NAME "lunar_lander_continuous"
 #define CONTINUOUS
 #include "lunar_lander.cpp"

@@ -27,7 +27,7 @@ _FLAGS = (
 _API = "-Wl,--export=ARK_API_ML"
 _PLUS = ("--driver-mode=g++", "-std=c++17", "-fno-exceptions", "-fno-rtti", "-nostdlib++")
 
-_INCLUDED = re.compile(r'^#include "(\w+\.c)"$', re.MULTILINE)
+_INCLUDED = re.compile(r'^#include "(\w+\.(?:c|cpp))"$', re.MULTILINE)
 """A game that is another one with other parameters."""
 
 _PACKAGES = {
@@ -73,7 +73,14 @@ def is_plus(source: Path) -> bool:
 
 def needs_archive(source: Path) -> bool:
     """Return whether a game is built with the sources of others, and not from its rules alone."""
-    return '#include "gymnasium/numbers.h"' not in source.read_text(encoding="utf-8")
+    return not any('#include "gymnasium/numbers.h"' in text for text in _texts(source))
+
+
+def _texts(source: Path) -> list[str]:
+    """Return the text of a game, and that of the one that it includes, if any."""
+    text = source.read_text(encoding="utf-8")
+    included = [GAMES / name for name in _INCLUDED.findall(text)]
+    return [text, *(path.read_text(encoding="utf-8") for path in included)]
 
 
 def include_flags(source: Path, sources: Path) -> list[str]:
@@ -95,14 +102,14 @@ def include_flags(source: Path, sources: Path) -> list[str]:
 
 def key(source: Path, versions: str) -> str:
     """Return a hash of all that decides about a guest and its facts."""
-    included = [GAMES / name for name in _INCLUDED.findall(source.read_text())]
-    headers = sorted([*GAMES.rglob("*.h"), *GAMES.glob("*.cpp"), *HEADERS.glob("*.h")])
+    headers = sorted([*GAMES.rglob("*.h"), *HEADERS.glob("*.h")])
     texts = [
         versions,
         Path(trial.__file__).read_text(),
         *_FLAGS,
         *_PLUS,
-        *(path.read_text() for path in [source, *included, *headers]),
+        *_texts(source),
+        *(path.read_text(encoding="utf-8") for path in headers),
     ]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 

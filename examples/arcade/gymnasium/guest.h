@@ -7,6 +7,8 @@
 //   GAME_STEPS        the steps after which an episode is cut
 //   GAME_MOST_COPIES  the copies that fit into the memory that a host gives by default
 //   GAME_PARTIAL      true if a row does not show all that matters: false
+//   GAME_HIDDEN       true for a number of an observation that agents see as 0: none. The guest then
+//                     declares that its rows do not show all, and agents learn with a memory
 //
 // `configure(count, seed)` makes `count` copies, each with one agent. The first starts as
 // Gymnasium's environment does after reset(seed=seed), the next as after seed + 1, and so on; later
@@ -17,6 +19,11 @@
 #include "ark_ml.h"
 #include "arkml_spec.h"
 
+#ifdef GAME_HIDDEN
+#define GAME_PARTIAL true
+#else
+#define GAME_HIDDEN(number) false
+#endif
 #ifndef GAME_PARTIAL
 #define GAME_PARTIAL false
 #endif
@@ -65,15 +72,19 @@ static ArkMetricV3 metric(const char *name, float value) {
 }
 
 static void push(const Copy &copy) {
+    float seen[GAME_FEATURES];
+    for (uint32_t i = 0; i < GAME_FEATURES; i++) {
+        seen[i] = GAME_HIDDEN(i) ? 0.0f : copy.game.features[i];
+    }
     if (!copy.has_ended()) {
         require(ark_ml_v1_push_training_observation(training, copy.id, copy.state, copy.game.reward,
-                                                    copy.game.features, GAME_FEATURES, 0, 0, 1.0f));
+                                                    seen, GAME_FEATURES, 0, 0, 1.0f));
         return;
     }
     const ArkMetricV3 metrics[] = {metric("score", copy.score),
                                    metric("length", (float)copy.length)};
     require(ark_ml_v3_push_training_observation(training, copy.id, copy.state, copy.game.reward,
-                                                copy.game.features, GAME_FEATURES, 0, 0, metrics,
+                                                seen, GAME_FEATURES, 0, 0, metrics,
                                                 sizeof metrics / sizeof *metrics));
 }
 
