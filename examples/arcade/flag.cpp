@@ -23,7 +23,12 @@ constexpr Silence cout, endl;
 #define GAME_ACTIONS 2
 #define GAME_SPACE {"continuous": 2, "low": -1, "high": 1}
 #define GAME_STEPS 200
+#define GAME_COPIES 256
 #define GAME_MOST_COPIES 65536
+/* Sequences of whole episodes, and noise that lasts until both flags are found by it. */
+#define GAME_CONFIG                                                                             \
+    "{\"arkml\":{\"memory\":128,\"sequence_length\":256,\"entropy_coefficient\":0.01,"          \
+    "\"noise\":\"white\"}}"
 #define GAME_PARTS                                                                              \
     {"name": "position", "shape": [2], "low": 0, "high": 10},                                   \
     {"name": "velocity", "shape": [2], "low": -5, "high": 5},                                   \

@@ -14,6 +14,7 @@ from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import State
 from arkml.learning.checkpoint_files import CheckpointDamaged
+from arkml.learning.networks import make_memory, remembered
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import ExportWrong
 from arkml.learning.ppo import Ppo
@@ -250,6 +251,45 @@ def test_updates_of_sequences_are_finite_and_change_the_memory():
         assert np.abs(new - old).max() > 1e-4
     angles = after.memory.angles
     assert (angles[::2] != angles[1::2]).any()
+
+
+def test_means_begin_with_all_that_the_first_row_of_a_new_memory_has():
+    weights, features = Player().weights, np.float32([[0.3, -1.0, 2.0], [1.0, 0.5, 0.0]])
+    before = np.zeros((2, OF.memory), np.float32)
+    before[1, 3] = 1e-3  # not new, however little there is
+    seen = np.maximum(features @ weights.memory.encoder.weight, 0.0)
+    taken = np.tanh(seen @ weights.memory.taken.weight)
+    after = weights.heads(features, before).memories
+
+    holds = np.arange(6) % 3 < weights.memory.still
+    np.testing.assert_allclose(after[0, holds], taken[0, holds], atol=1e-6)
+    assert np.abs(after[0, ~holds]).max() < 0.9 * np.abs(taken[0, ~holds]).max()
+    assert np.abs(after[1]).max() < 0.9 * np.abs(taken[1]).max()
+
+
+def test_numbers_that_stand_still_hold_what_is_shown_all_the_time():
+    unit = make_memory(np.random.default_rng(3), OF.changed({"memory": 64}), 3)
+    features, state = np.float32([[0.3, -1.0, 2.0]]), np.zeros((1, 64), np.float32)
+    first = remembered(unit, features, state)
+    state = first
+    for _ in range(300):
+        state = remembered(unit, features, state)
+    holds = np.arange(64) % 32 < unit.still
+
+    assert unit.still == 8
+    np.testing.assert_allclose(state[:, holds], first[:, holds], atol=1e-4)
+    assert (np.abs(state - first)[:, ~holds] > 1e-3).mean() > 0.9
+
+
+def test_gates_of_numbers_that_stand_still_move_by_little():
+    player = Player(of=OF.changed({"memory": 64}))
+    before = player.ppo.weights().memory
+    player.learn()
+    after = player.ppo.weights().memory
+    moved = np.abs(after.gates.weight - before.gates.weight).mean(axis=0)
+
+    assert 0.0 < moved[: after.still].max() < 0.2 * moved[after.still :].min()
+    assert len(after.angles) == 32 - after.still
 
 
 @given(st.data(), st.integers(1, 12), st.integers(1, 60))

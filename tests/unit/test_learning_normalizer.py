@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arkml.hive.protocol.rows import RowColumns
-from arkml.learning.normalizer import CLIP, LEAST_OF_WHOLE, REWARD_CLIP, SPREAD, Normalizer, Scaling
+from arkml.learning.normalizer import (
+    CLIP,
+    LEAST_OF_WHOLE,
+    REMEMBERED,
+    REWARD_CLIP,
+    SPREAD,
+    Normalizer,
+    Scaling,
+)
 from arkml.learning.replay_buffer import ReplayBuffer
 
 RANDOM = np.random.default_rng(0)
@@ -98,6 +106,28 @@ def test_flags_that_hardly_ever_change_do_not_blow_up(step, least):
 
     assert made.current.inverse == pytest.approx(1 / expected, rel=1e-4)
     assert made.current.features(flags).max() == pytest.approx(2.0 if least else CLIP, abs=0.01)
+
+
+def test_what_is_shown_once_is_not_cut_for_a_policy_that_remembers():
+    random = np.random.default_rng(2)
+    rows = np.full((10_000, 3), -1.0, np.float32)
+    rows[::200, 0] = random.uniform(0.0, 10.0, 50)
+    rows[:, 1] = random.standard_normal(10_000)
+    rows[:, 2] = 1_000.0 + random.standard_normal(10_000)
+    rows[3_000, 1] = 1e6  # an outlier
+    scaled = []
+    for remembers in (False, True):
+        made = Normalizer(3, active=True, remembers=remembers)
+        made.observe(rows[:5_000], np.zeros(0))
+        made.observe(rows[5_000:], np.zeros(0))
+        made.adopt()
+        scaled.append(made.current.features(rows))
+    shown = scaled[0][::200, 0], scaled[1][::200, 0]
+
+    assert (shown[0] == CLIP).sum() > 20
+    assert len(np.unique(shown[1])) == 50
+    assert 0.9 * REMEMBERED < shown[1].max() <= REMEMBERED * 1.001
+    assert np.array_equal(scaled[1][:, 1:], scaled[0][:, 1:])
 
 
 def test_a_feature_with_one_fraction_is_none_of_whole_numbers():

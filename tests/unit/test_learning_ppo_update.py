@@ -72,6 +72,7 @@ def made_rows(of, state, count=ROWS, seed=0, masked=0.3, moved=0.1):
     memories = normal(count, of.memory)
     begins = random.random(count) < 0.2
     begins[::STEPS] = True
+    memories[begins & (random.random(count) < 0.5)] = 0.0
     log_probs, _ = EVALUATE(
         RowForm.of(of), state.weights, features, images, actions, allowed, memories
     )
@@ -140,14 +141,18 @@ def forward_64(network, inputs, beside=None):
 def memories_64(unit, rows):
     """What is remembered after each row, one after another."""
     half, found = rows.memories.shape[-1] // 2, []
+    still = half - len(unit.angles)
+    turn = np.exp(1j * np.concatenate([np.zeros(still), unit.angles]))
     for row, features in enumerate(rows.features.astype(np.float64)):
         if rows.begins[row]:
             state = rows.memories[row, :half] + 1j * rows.memories[row, half:]
         seen = np.maximum(features @ unit.encoder.weight + unit.encoder.bias, 0.0)
         gate = 1 / (1 + np.exp(-(seen @ unit.gates.weight + unit.gates.bias)))
         new = np.tanh(seen @ unit.taken.weight + unit.taken.bias)
-        turned = (1 - gate) * np.exp(1j * unit.angles) * state
-        state = turned + np.sqrt(gate * (2 - gate)) * (new[:half] + 1j * new[half:])
+        share = np.where(np.arange(half) < still, gate, np.sqrt(gate * (2 - gate)))
+        if not state.any():
+            share[:still] = 1.0
+        state = (1 - gate) * turn * state + share * (new[:half] + 1j * new[half:])
         found.append(np.concatenate([state.real, state.imag]))
     return np.array(found)
 

@@ -5,7 +5,9 @@
 //   GAME_FEATURES     the numbers of an observation, of which GAME_PARTS are the parts
 //   GAME_ACTIONS      the numbers of an action, and GAME_SPACE in the form of arkml.spec
 //   GAME_STEPS        the steps after which an episode is cut
+//   GAME_COPIES       the copies of a guest that nobody configures: 16
 //   GAME_MOST_COPIES  the copies that fit into the memory that a host gives by default
+//   GAME_CONFIG       the configuration of its run, as text: "{}"
 //   GAME_PARTIAL      true if a row does not show all that matters: false
 //   GAME_HIDDEN       true for a number of an observation that agents see as 0: none. The guest then
 //                     declares that its rows do not show all, and agents learn with a memory
@@ -27,6 +29,12 @@
 #ifndef GAME_PARTIAL
 #define GAME_PARTIAL false
 #endif
+#ifndef GAME_COPIES
+#define GAME_COPIES 16
+#endif
+#ifndef GAME_CONFIG
+#define GAME_CONFIG "{}"
+#endif
 SPEC_TEXT({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": GAME_SPACE,
                                      "partial": GAME_PARTIAL}}});
 
@@ -46,8 +54,6 @@ struct Copy {
         return state == ARK_EPISODE_STATE_TERMINAL || state == ARK_EPISODE_STATE_INTERRUPTED;
     }
 };
-
-static const uint32_t DEFAULT_COPIES = 16;
 
 static Copy *copies;
 static uint32_t copy_count;
@@ -128,7 +134,7 @@ extern "C" ARK_EXPORT("arkml_seed") void arkml_seed(uint64_t seed) { default_see
 
 // Without a run all agents take zeros.
 extern "C" ARK_EXPORT("ark_initialize") void ark_initialize(void) {
-    static const uint8_t NAME[] = GAME_NAME, HIVE[] = "localhost", CONFIG[] = "{}";
+    static const uint8_t NAME[] = GAME_NAME, HIVE[] = "localhost", CONFIG[] = GAME_CONFIG;
     ArkErrorCode code = ark_ml_v3_start_training(
         HIVE, sizeof HIVE - 1, 12356, NAME, sizeof NAME - 1, NAME, sizeof NAME - 1, GAME_FEATURES,
         GAME_ACTIONS, 0, CONFIG, sizeof CONFIG - 1, NAME, 0, 24 * 60 * 60, &starting);
@@ -152,7 +158,7 @@ extern "C" ARK_EXPORT("ark_applet_update") void ark_applet_update(void) {
         }
     }
     if (copy_count == 0) {
-        require(configure(DEFAULT_COPIES, (uint32_t)default_seed));
+        require(configure(GAME_COPIES, (uint32_t)default_seed));
     }
     if (mode == TRAINING) {
         for (uint32_t i = 0; i < copy_count; i++) {

@@ -76,6 +76,15 @@ class FeatureMoments:
         return self._each(lambda columns: columns.moments.deviation)
 
     @property
+    def reach(self) -> Doubles:
+        """
+        The distance from the mean of the furthest value that is no outlier: float64, [F].
+
+        0 where bounds are known.
+        """
+        return self._each(lambda columns: columns.reach)
+
+    @property
     def is_whole(self) -> Marks:
         """Which features had only whole numbers so far: bool, [F]."""
         return self._each(lambda columns: columns.is_whole).astype(bool)
@@ -136,6 +145,11 @@ class _Columns:
         if len(asked):
             asked_values = values[:, asked]
             self.is_whole[asked] = (asked_values == np.rint(asked_values)).all(axis=0)
+
+    @property
+    def reach(self) -> Doubles:
+        low, high = self.moments.bounds
+        return np.maximum(high - self.moments.mean, self.moments.mean - low)
 
     def restore(self, values: Mapping[str, Any]) -> None:
         width = len(self.is_whole)

@@ -106,7 +106,12 @@ class Learner:
         run = RunDirectory.open(directory)
         settings = run.request.settings
         start = run.find_start()
-        normalizer = Normalizer(settings.features, settings.parts, active=settings.normalize)
+        normalizer = Normalizer(
+            settings.features,
+            settings.parts,
+            active=settings.normalize,
+            remembers=settings.memory > 0,
+        )
         algorithm = make_algorithm(settings, normalizer)
         log = LogReader(directory / "rows")
         learner = cls(run, Experience(settings, log, algorithm.buffer, normalizer), algorithm)

@@ -17,10 +17,13 @@ Network = list[Layer]
 """Layers in order; there is a ReLU between two of them, and none after the last."""
 
 MEMORY_STEPS = 4.0, 1_000.0
-"""Steps for which the fastest and the slowest number of a new memory are kept."""
+"""Steps for which the fastest and the slowest number of a memory are kept at first, which turn."""
+
+HELD_STEPS = 100.0, 10_000.0
+"""The same of those that stand still."""
 
 _GATE_GAIN = 0.1  # at first, rows hardly change how long a number is kept
-_STILL = 8  # one in so many numbers of a new memory does not turn
+_STILL = 4  # one in so many numbers of a memory does not turn
 
 HIDDEN_GAIN = float(np.sqrt(2.0))
 
@@ -100,17 +103,21 @@ class RecurrentUnit(NamedTuple):
     """
     A gated linear recurrent unit: `memory` / 2 complex numbers, of which each step keeps a share.
 
-    A step turns each number by its angle, keeps the share a = 1 - g of it, and adds what it takes
-    in, times the root of 1 - a², which keeps its variance. g, between 0 and 1, is the gate of this
-    step, as in a minimal GRU (arXiv:2410.01201) and a real-gated linear unit (arXiv:2402.19427).
-    Numbers that turn tell by their angles how long ago something was, as in a linear recurrent unit
-    (arXiv:2303.06349).
+    A step keeps the share a = 1 - g of each number. g, between 0 and 1, is the gate of this step,
+    as in a minimal GRU (arXiv:2410.01201) and a real-gated linear unit (arXiv:2402.19427).
+
+    The first numbers stand still, and hold: they are means over time, since a step adds g times
+    what it takes in. The others turn, and tell by their angles how long ago something was, as in a
+    linear recurrent unit (arXiv:2303.06349): a step turns each by its angle, and adds what it takes
+    in times the root of 1 - a², which keeps its variance.
+
+    A memory of zeros is new: the means over its first row are what they take in of it.
 
     Attributes:
         encoder: The layer, with a ReLU, by which the unit sees its inputs: [inputs, hidden].
         gates: The layer whose sigmoids are the gates: [hidden, memory / 2].
         taken: The layer whose hyperbolic tangents are taken in: [hidden, memory].
-        angles: In radians, float32, [memory / 2].
+        angles: Of the numbers that turn, in radians: float32, [turning].
 
     """
 
@@ -119,6 +126,17 @@ class RecurrentUnit(NamedTuple):
     taken: Layer
     angles: Any
 
+    @property
+    def still(self) -> int:
+        """The number of numbers that stand still."""
+        return len(self.gates.bias) - len(self.angles)
+
+    @property
+    def turns(self) -> tuple[Floats, Floats]:
+        """The cosine and the sine of the angle of each number: float32, [memory / 2]."""
+        angles = np.pad(np.asarray(self.angles), (self.still, 0))
+        return np.cos(angles), np.sin(angles)
+
 
 def make_memory(
     random: np.random.Generator, settings: Settings, inputs: int
@@ -126,23 +144,28 @@ def make_memory(
     """
     Return the memory of a run with so many inputs, an empty list for none.
 
-    The numbers are forgotten after so many steps as MEMORY_STEPS says, evenly by the logarithm
-    (chrono initialization, arXiv:1804.11188). Their angles lie evenly between 0 and pi: what was
-    shown any number of steps ago is a sum of them, as a signal is one of waves.
+    One in four numbers stands still. They are forgotten after as many steps as HELD_STEPS says,
+    and the others as MEMORY_STEPS says, evenly by the logarithm (chrono initialization,
+    arXiv:1804.11188). The angles of those that turn lie evenly between 0 and pi: what was shown any
+    number of steps ago is a sum of them, as a signal is one of waves.
     """
     hidden, memory = settings.hidden, settings.memory
     if not memory:
         return []
-    half = memory // 2
-    fastest, slowest = np.log(MEMORY_STEPS)
-    steps = np.exp(random.uniform(fastest, slowest, half)).astype(np.float32)
-    turns = np.arange(half) % _STILL > 0
-    places = np.cumsum(turns) - random.random(half)
-    angles = np.where(turns, np.pi * places / max(1, turns.sum()), 0.0)
+    still = -(-memory // (2 * _STILL))
+    turning = memory // 2 - still
+    held, kept = (
+        random.uniform(*np.log(steps), count)
+        for steps, count in ((HELD_STEPS, still), (MEMORY_STEPS, turning))
+    )
+    angles = np.pi * (np.arange(turning) + random.random(turning)) / max(1, turning)
     (encoder,) = orthogonal_network(random, [inputs, hidden], HIDDEN_GAIN)
     return RecurrentUnit(
         encoder,
-        Layer(_orthogonal(random, hidden, half, _GATE_GAIN), -np.log(steps)),
+        Layer(
+            _orthogonal(random, hidden, memory // 2, _GATE_GAIN),
+            -np.concatenate([held, kept]).astype(np.float32),
+        ),
         Layer(_orthogonal(random, hidden, memory, 1.0), np.zeros(memory, np.float32)),
         angles.astype(np.float32),
     )
@@ -159,10 +182,12 @@ def remembered(memory: RecurrentUnit, inputs: Floats, before: Floats) -> Floats:
     gates, taken = (seen @ layer.weight + layer.bias for layer in (memory.gates, memory.taken))
     opened = (1.0 / (1.0 + np.exp(-gates))).astype(np.float32)
     real, imaginary = np.split(before, 2, axis=1)
-    cosine, sine = np.cos(memory.angles), np.sin(memory.angles)
+    cosine, sine = memory.turns
     turned = [cosine * real - sine * imaginary, sine * real + cosine * imaginary]
     kept = np.tile(1.0 - opened, 2) * np.concatenate(turned, axis=1)
     share = np.sqrt(opened * (2.0 - opened))
+    share[:, : memory.still] = opened[:, : memory.still]
+    share[~before.any(axis=1), : memory.still] = 1.0
     after: Floats = kept + np.tile(share, 2) * np.tanh(taken)
     return after
 

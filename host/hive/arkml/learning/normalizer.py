@@ -28,6 +28,15 @@ their deviations they would be as large as 10 in these few, and a network that h
 knows nothing of a state that has several: breakout, which has 108 of them, is not learned.
 """
 
+REMEMBERED = 5.0
+"""
+The bound of features where a policy remembers, other than of outliers.
+
+What is shown in one row of an episode, and matters in all others, is many deviations away from what
+those show: it would be cut at CLIP, and the units that remember it would be at their bounds.
+Numbers that are normally distributed are hardly further than 5 deviations away in a million rows.
+"""
+
 SPREAD = 10.0
 """
 Standard deviation of discounted returns after scaling (decision 8). With 1 the steps of Adam are
@@ -103,9 +112,13 @@ class Normalizer:
     as the identity, with bounded rewards; without `active` it stays the identity, with unbounded
     rewards. Features whose kind has known bounds, such as categories, are divided by these from the
     beginning. Values of images are left out, since their encoder knows their bounds.
+
+    With `remembers`, for a policy with a memory, features are within REMEMBERED.
     """
 
-    def __init__(self, features: int, parts: Sequence[Part] = (), *, active: bool) -> None:
+    def __init__(
+        self, features: int, parts: Sequence[Part] = (), *, active: bool, remembers: bool = False
+    ) -> None:
         features = RowSplit(features, parts).numbers
         self._features = FeatureMoments(features, numbers_of(parts))
         inverse = np.where(self._features.is_known, 1.0 / self._features.largest, 1.0)
@@ -113,6 +126,7 @@ class Normalizer:
         if active:
             self.current = replace(self.current, reward_bound=REWARD_CLIP)
         self._active = active
+        self._remembers = remembers
         self._returns = RobustMoments(1, REWARD_REACH)
 
     def observe(self, features: Floats, returns: Doubles) -> None:
@@ -135,6 +149,8 @@ class Normalizer:
         mean = seen.mean
         deviation = np.hypot(seen.deviation, RESOLUTION * mean)
         least = np.where(seen.is_whole, LEAST_OF_WHOLE, 0.0)
+        if self._remembers:
+            least = np.maximum(least, seen.reach / REMEMBERED)
         divisor = np.where(deviation > 0.0, np.maximum(deviation, least), 1.0)
         inverse = 1.0 / np.where(seen.is_known, seen.largest, divisor)
         spread = float(self._returns.deviation[0])

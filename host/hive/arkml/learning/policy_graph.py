@@ -143,7 +143,7 @@ class PolicyGraph:
             "Gemm", [source, self.weight(f"{name}_weight"), self.weight(f"{name}_bias")]
         )
 
-    def remembered(self, source: str, before: str, name: str) -> str:
+    def remembered(self, source: str, before: str, name: str, still: int) -> str:
         """
         Add a recurrent unit, with the weights `encoder`, `gates`, `taken`, `cosine` and `sine`.
 
@@ -151,6 +151,7 @@ class PolicyGraph:
             source: The name of the features: float32, [n, F].
             before: The name of the previous recurrent state: float32, [n, memory].
             name: The name of the next recurrent state: float32, [n, memory].
+            still: How many of the numbers, the first ones, stand still.
 
         Returns:
             The name of the next recurrent state.
@@ -160,10 +161,9 @@ class PolicyGraph:
         opened = self.node("Sigmoid", [self.linear(seen, "gates")])
         new = self.node("Tanh", [self.linear(seen, "taken")])
         kept = self.node("Sub", [self.constant("all", 1.0), opened])
-        rest = self.node("Sub", [self.constant("two", 2.0), opened])
-        share = self.node("Sqrt", [self.node("Mul", [opened, rest])])
         cosine, sine = self.weight("cosine"), self.weight("sine")
         halves = (len(self._weights["cosine"]),) * 2
+        share = self._share(opened, before, still, halves[0] - still)
         real, imaginary = self.columns(before, halves)
         after = []
         for (kind, left, right), taken in zip(
@@ -175,6 +175,18 @@ class PolicyGraph:
             turned = self.node("Mul", [kept, self.node(kind, [along, across])])
             after.append(self.node("Add", [turned, self.node("Mul", [share, taken])]))
         return self.node("Concat", after, name, axis=1)
+
+    def _share(self, opened: str, before: str, still: int, turning: int) -> str:
+        """Add nodes for the share of what is taken in that is added, and return its name."""
+        holding, moving = self.columns(opened, (still, turning))
+        largest = self.node("ReduceMax", [self.node("Abs", [before])], axes=[1], keepdims=1)
+        is_new = self.node("Equal", [largest, self.constant("none", 0.0)])
+        holding = self.node("Where", [is_new, self.constant("all", 1.0), holding])
+        if not moving:
+            return holding
+        rest = self.node("Sub", [self.constant("two", 2.0), moving])
+        root = self.node("Sqrt", [self.node("Mul", [moving, rest])])
+        return self.node("Concat", [holding, root], axis=1)
 
     def layers(self, source: str, name: str, *, beside: str = "", last: bool = False) -> str:
         """

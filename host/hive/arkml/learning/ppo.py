@@ -164,7 +164,7 @@ class PpoWeights:
         if self.memory is not None:
             for name in ("encoder", "gates", "taken"):
                 tensors |= layer_tensors(name, getattr(self.memory, name))
-            tensors |= {"cosine": np.cos(self.memory.angles), "sine": np.sin(self.memory.angles)}
+            tensors |= dict(zip(("cosine", "sine"), self.memory.turns, strict=True))
         tensors |= encoder_tensors(self.views, self.encoders, self.scaling)
         return tensors | {"deviation": np.exp(self.log_std)}
 
@@ -188,7 +188,9 @@ class PpoWeights:
         """
         continuous, branches = len(self.log_std), self.branches
         inputs, row = seen_row(graph, self.views, self.encoders, len(self.scaling.mean))
-        after = graph.remembered(inputs, "h_in", "h_out") if self.memory else ""
+        after = ""
+        if self.memory:
+            after = graph.remembered(inputs, "h_in", "h_out", self.memory.still)
         outputs = graph.layers(inputs, "actor", beside=after)
         mean, logits = graph.columns(outputs, (continuous, sum(branches)))
         noise, ranks = graph.columns("epsilon", (continuous, len(branches)))
@@ -681,7 +683,7 @@ class Ppo(CompiledAlgorithm):
             other = self._take_in(self._actors[version], theirs)
             for column, part in zip(intake, other, strict=True):
                 column[acted] = part
-        return chains.recalled(intake, first)
+        return chains.recalled(intake, first, present.weights.memory.still)
 
     def _take_in(self, actor: Actor, seen: Sight) -> Intake:
         """

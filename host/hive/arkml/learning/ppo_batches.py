@@ -51,13 +51,14 @@ class Chains(NamedTuple):
             roots = roots[roots]
         return cls(np.argsort(roots, kind="stable"), begins, places)
 
-    def recalled(self, intake: Intake, first: Floats) -> Floats:
+    def recalled(self, intake: Intake, first: Floats, still: int) -> Floats:
         """
         Return what is remembered before each row: float32, [n, width].
 
         Args:
             intake: What each row does to it.
             first: What is remembered where a chain begins: float32, [n, width].
+            still: How many of the numbers stand still.
 
         """
         memories = first.copy()
@@ -68,7 +69,7 @@ class Chains(NamedTuple):
         for rows in np.split(by_place, ends[:-1])[1:]:
             left = before[rows]
             part = Intake(*(column[left] for column in intake))
-            halves = part.following(*np.split(memories[left], 2, axis=1))
+            halves = part.following(*np.split(memories[left], 2, axis=1), still)
             memories[rows] = np.concatenate(halves, axis=1)
         return memories
 

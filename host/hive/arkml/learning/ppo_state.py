@@ -116,8 +116,9 @@ class Intake(NamedTuple):
     Attributes:
         along: The share that is kept, times the cosine of the angle: float32, [n, memory / 2].
         across: The same with the sine: float32, [n, memory / 2].
-        real: What is added to the real parts: float32, [n, memory / 2].
-        imaginary: What is added to the imaginary parts: float32, [n, memory / 2].
+        real: What is taken in by the real parts: float32, [n, memory / 2].
+        imaginary: What is taken in by the imaginary parts: float32, [n, memory / 2].
+        share: How much of that is added: float32, [n, memory / 2].
 
     """
 
@@ -125,12 +126,25 @@ class Intake(NamedTuple):
     across: Any
     real: Any
     imaginary: Any
+    share: Any
 
-    def following(self, real: Any, imaginary: Any) -> tuple[Any, Any]:
-        """Return the parts of what is remembered after the rows, as those before them."""
+    def following(self, real: Any, imaginary: Any, still: int) -> tuple[Any, Any]:
+        """
+        Return the parts of what is remembered after the rows, as those before them.
+
+        Args:
+            real: The real parts of what is remembered before: float32, [n, memory / 2].
+            imaginary: The imaginary parts: float32, [n, memory / 2].
+            still: How many of the numbers stand still: all of what a new memory takes in is added
+                to these.
+
+        """
+        is_new = ~(real.any(-1, keepdims=True) | imaginary.any(-1, keepdims=True))
+        begins = is_new & (np.arange(real.shape[-1]) < still)
+        share = self.share + begins * (1.0 - self.share)
         return (
-            self.along * real - self.across * imaginary + self.real,
-            self.across * real + self.along * imaginary + self.imaginary,
+            self.along * real - self.across * imaginary + share * self.real,
+            self.across * real + self.along * imaginary + share * self.imaginary,
         )
 
 

@@ -26,6 +26,14 @@ from arkml.learning.updates import Updated, forward, repeat, step
 MASKED = -1e9
 """Logit of a choice that an agent cannot take: its probability is exactly 0 in float32."""
 
+_HOLDING = 0.05
+"""
+The share of an update by which the gates of numbers that stand still are moved.
+
+What they hold is what is left after as many steps as the rest of an episode has: gates that move as
+other weights do lose it before the policy has learned to go by it.
+"""
+
 _ADAM = optax.scale_by_adam(eps=1e-5)  # as in stable-baselines3's PPO
 _NORM_EPSILON = 1e-6  # added to the norm of gradients, as in torch
 _LOG_OF_2_PI = 1.8378770664093453
@@ -69,7 +77,9 @@ def evaluate(
     """
     seen = encoded(JAX, form.views, weights.encoders, features, images)
     outputs, values = heads(
-        weights, seen, lambda intake: intake.following(*jnp.split(memories, 2, -1))
+        weights,
+        seen,
+        lambda intake: intake.following(*jnp.split(memories, 2, -1), weights.memory.still),
     )
     log_probs, _ = score(form.branches, weights.log_std, outputs, actions, allowed)
     return log_probs, values
@@ -138,6 +148,8 @@ def update(
     moments = AdamMoments(state.first, state.second)
     rate = rates.learning_rate
     weights, after = step(_ADAM, state.n_opts, state.weights, gradients, moments, rate)
+    if weights.memory:
+        weights = weights._replace(memory=_holding(state.weights.memory, weights.memory))
     losses = losses._replace(gradient_norm=norm)
     return PpoState(weights, *after, state.n_opts + 1), losses
 
@@ -166,7 +178,7 @@ def losses_of(
     def mean(values: Any, of: Any = choosing) -> Any:
         return jnp.where(of, values, 0.0).sum() / jnp.maximum(of.sum(), 1)
 
-    remember = partial(_in_sequences, rows)
+    remember = partial(_in_sequences, rows, weights.memory.still if weights.memory else 0)
     see = partial(encoded, JAX, form.views, weights.encoders, rows.features)
     outputs, values = heads(weights, see(rows.images), remember)
     log_probs, entropies = score(
@@ -218,23 +230,33 @@ def linear(layer: Layer, inputs: Any) -> Any:
     return inputs @ layer.weight + layer.bias
 
 
+def _holding(before: RecurrentUnit, after: RecurrentUnit) -> RecurrentUnit:
+    """Return a unit after an update, the gates of whose still numbers are moved by little."""
+    still = jnp.arange(len(after.gates.bias)) < after.still
+    share = jnp.where(still, _HOLDING, 1.0)
+    gates = jax.tree.map(lambda old, new: old + share * (new - old), before.gates, after.gates)
+    return after._replace(gates=gates)
+
+
 def _intake(memory: RecurrentUnit, features: Any) -> Intake:
     seen = jax.nn.relu(linear(memory.encoder, features))
     opened = jax.nn.sigmoid(linear(memory.gates, seen))
     real, imaginary = jnp.split(jnp.tanh(linear(memory.taken, seen)), 2, -1)
     keep = 1.0 - opened
-    along, across = keep * jnp.cos(memory.angles), keep * jnp.sin(memory.angles)
-    share = jnp.sqrt(opened * (2.0 - opened))
-    return Intake(along, across, share * real, share * imaginary)
+    angles = jnp.pad(memory.angles, (memory.still, 0))
+    along, across = keep * jnp.cos(angles), keep * jnp.sin(angles)
+    holding, turning = jnp.split(opened, [memory.still], -1)
+    share = jnp.concatenate([holding, jnp.sqrt(turning * (2.0 - turning))], -1)
+    return Intake(along, across, real, imaginary, share)
 
 
-def _in_sequences(rows: RolloutRows, intake: Intake) -> tuple[Any, Any]:
+def _in_sequences(rows: RolloutRows, still: int, intake: Intake) -> tuple[Any, Any]:
     """Return the parts of what is remembered after each row of sequences: float32, [n, memory]."""
 
     def follow(left: tuple[Any, Any], row: Any) -> tuple[Any, Any]:
         begins, before, taken = row
         after = taken.following(
-            *(jnp.where(begins, *two) for two in zip(before, left, strict=True))
+            *(jnp.where(begins, *two) for two in zip(before, left, strict=True)), still
         )
         return after, after
 

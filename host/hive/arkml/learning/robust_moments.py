@@ -123,9 +123,7 @@ class RobustMoments:
 
     @property
     def bounds(self) -> tuple[Doubles, Doubles]:
-        """
-        Smallest and largest value of each column that is not an outlier; 0 is always within them.
-        """
+        """Smallest and largest value of each column that is not an outlier, 0 without any."""
         self._judge_first()
         return self._low, self._high
 
@@ -184,8 +182,7 @@ class RobustMoments:
         rows = np.where(distances > self._farthest(center, usual), center, rows)
         self._moments = Moments(len(center))
         self._moments.add(rows)
-        self._low = np.minimum(rows.min(axis=0), 0.0)
-        self._high = np.maximum(rows.max(axis=0), 0.0)
+        self._low, self._high = rows.min(axis=0), rows.max(axis=0)
         self._is_judged = True
 
     def _farthest(self, center: Doubles, deviation: Doubles) -> Doubles:

@@ -282,7 +282,7 @@ class SessionChains:
     def reward_bounds(self) -> RewardBounds:
         """The smallest and largest reward that is not an extreme outlier; 0 lies between them."""
         low, high = self._rewards.bounds
-        return RewardBounds(float(low[0]), float(high[0]))
+        return RewardBounds(min(float(low[0]), 0.0), max(float(high[0]), 0.0))
 
     def index(self, session: int, kind: int) -> TrajectoryIndex:
         """Return the index of chains for a session and kind of rows, made on first use."""
