@@ -25,9 +25,9 @@ constexpr Silence cout, endl;
 #define GAME_STEPS 200
 #define GAME_COPIES 256
 #define GAME_MOST_COPIES 65536
-/* Sequences of whole episodes, and noise that lasts until both flags are found by it. */
+/* Sequences of whole episodes, a near horizon, and noise that nobody foretells. */
 #define GAME_CONFIG                                                                             \
-    "{\"arkml\":{\"memory\":128,\"sequence_length\":256,\"entropy_coefficient\":0.01,"          \
+    "{\"arkml\":{\"sequence_length\":256,\"gamma\":0.985,\"entropy_coefficient\":0.003,"        \
     "\"noise\":\"white\"}}"
 #define GAME_PARTS                                                                              \
     {"name": "position", "shape": [2], "low": 0, "high": 10},                                   \

@@ -2,7 +2,9 @@
 // gymnasium/envs/classic_control/continuous_mountain_car.py (Gymnasium, MIT license).
 #include "gymnasium/numbers.h"
 
+#ifndef GAME_NAME
 #define GAME_NAME "mountain_car_continuous"
+#endif
 #define GAME_FEATURES 2
 #define GAME_ACTIONS 1
 #define GAME_SPACE {"continuous": 1, "low": -1, "high": 1}

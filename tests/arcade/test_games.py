@@ -22,6 +22,14 @@ STEPS = 10_000
 ONE = {"configure": (1, "{seed}")}
 WITHOUT_CHANCE = {"gpudrive"}  # its cars and roads are recorded
 LEAVES = {"cpr"}  # agents that end leave the game until all have
+HIDDEN = {
+    "acrobot": [4, 5],
+    "breakout": [4, 5],
+    "cartpole": [1, 3],
+    "lunar_lander": [2, 3, 5],
+    "mountain_car_continuous": [1],
+    "pong": [4, 5],
+}  # the velocities among the features
 ENDLESS = {"boids", "convert", "nmmo3", "rware", "target"}
 
 pytestmark = [
@@ -144,6 +152,26 @@ def test_a_game_plays_as_its_native_build_does_to_the_bit(game, tmp_path):
             (decision,) = step.decisions
 
     assert (ends == 0) == (game.stem in ENDLESS)
+
+
+@pytest.mark.parametrize(("name", "hidden"), sorted(HIDDEN.items()))
+def test_without_velocities_a_game_is_the_same_with_zeros(name, hidden):
+    rows = []
+    for path in (built(name), built(f"{name}_no_velocity")):
+        with GuestEnv(path, configure=(2, "{seed}")) as environment:
+            (decision,) = environment.reset(seed=3).decisions
+            chance, steps = np.random.default_rng(4), []
+            for _ in range(300):
+                steps.append((decision.observations, decision.rewards, decision.ended))
+                (decision,) = environment.step(answers(decision, chance)).decisions
+            rows.append([np.concatenate(column) for column in zip(*steps, strict=True)])
+    (shown, *rest), (seen, *others) = rows
+
+    assert shown[:, hidden].any(axis=0).all()
+    shown[:, hidden] = 0.0
+    assert np.array_equal(seen, shown)
+    assert all(map(np.array_equal, others, rest))
+    assert rest[0].any()
 
 
 def test_go_masks_what_its_rules_forbid_and_nothing_else():

@@ -52,7 +52,7 @@ def played(request, tmp_path_factory):
     """A policy as a learner exports it, and the rows of a thousand frames and more of it."""
     folder, guest = tmp_path_factory.mktemp("played"), GUESTS / f"{request.param}.wasm"
     of = GAMES[request.param]
-    model = weighty(Ppo(of, Normalizer(of.features, active=True)).policy().model, 4)
+    model = weighty(Ppo(of, Normalizer(of.features, active=True)).policy().model, 5)
     (folder / "policy.onnx").write_bytes(model)
     arkml.record(guest, folder / "policy.onnx", folder / "rows.npz", frames=STEPS + 100)
     return model, Rows(folder / "rows.npz")
