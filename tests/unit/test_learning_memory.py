@@ -1,6 +1,7 @@
 """What a policy of PPO remembers: chains, sequences, and the same numbers as the one that acted."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -16,7 +17,7 @@ from arkml.learning.algorithm import State
 from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.networks import make_memory, remembered
 from arkml.learning.normalizer import Normalizer
-from arkml.learning.policy_graph import ExportWrong
+from arkml.learning.policy_graph import ExportWrong, to_onnx
 from arkml.learning.ppo import Ppo
 from arkml.learning.ppo_batches import Chains, draw_minibatches
 
@@ -348,6 +349,26 @@ def test_sequences_begin_with_what_was_remembered_before_them(steps):
     sequences = set(range(0, 5 * 50, steps))
 
     assert set(np.flatnonzero(rows.begins)) == sequences | {50 * agent for agent in range(AGENTS)}
+
+
+@pytest.mark.parametrize("closed", [-12.0, -14.0, -16.0, -18.0, -30.0])
+def test_gates_that_are_all_but_closed_are_exported_as_they_are(closed):
+    """onnxruntime's sigmoid is 1e-7 off there, and its root 4e-4."""
+    weights = Player(of=OF.changed({"memory": 64})).weights
+    gates = weights.memory.gates
+    near = (closed + np.linspace(-2.0, 2.0, len(gates.bias))).astype(np.float32)
+    taken = weights.memory.taken._replace(bias=np.full(64, 5.0, np.float32))
+    memory = weights.memory._replace(gates=gates._replace(bias=near), taken=taken)
+    shut = replace(weights, memory=memory)
+    random = np.random.default_rng(1)
+    features = random.standard_normal((500, 3)).astype(np.float32)
+    before = random.uniform(-1.0, 1.0, (500, 64)).astype(np.float32)
+    given = {"observations": features, "h_in": before, "epsilon": np.zeros((500, 2), np.float32)}
+    given["action_masks"] = np.ones((500, 3), np.float32)
+    session = onnxruntime.InferenceSession(to_onnx(shut), providers=["CPUExecutionProvider"])
+
+    expected = shut.heads(features, before).memories
+    np.testing.assert_allclose(session.run(["h_out"], given)[0], expected, atol=5e-5)
 
 
 def test_an_export_that_remembers_otherwise_is_refused():

@@ -147,7 +147,7 @@ def memories_64(unit, rows):
         if rows.begins[row]:
             state = rows.memories[row, :half] + 1j * rows.memories[row, half:]
         seen = np.maximum(features @ unit.encoder.weight + unit.encoder.bias, 0.0)
-        gate = 1 / (1 + np.exp(-(seen @ unit.gates.weight + unit.gates.bias)))
+        gate = np.maximum(1 / (1 + np.exp(-(seen @ unit.gates.weight + unit.gates.bias))), 1e-5)
         new = np.tanh(seen @ unit.taken.weight + unit.taken.bias)
         share = np.where(np.arange(half) < still, gate, np.sqrt(gate * (2 - gate)))
         if not state.any():

@@ -22,6 +22,13 @@ MEMORY_STEPS = 4.0, 1_000.0
 HELD_STEPS = 100.0, 10_000.0
 """The same of those that stand still."""
 
+LEAST_OPEN = 1e-5
+"""
+The least that a gate is open.
+
+Engines round sigmoids near 0 to 1e-7, and the root of what a number takes in makes 4e-4 of that.
+"""
+
 _GATE_GAIN = 0.1  # at first, rows hardly change how long a number is kept
 _STILL = 4  # one in so many numbers of a memory does not turn
 
@@ -103,8 +110,8 @@ class RecurrentUnit(NamedTuple):
     """
     A gated linear recurrent unit: `memory` / 2 complex numbers, of which each step keeps a share.
 
-    A step keeps the share a = 1 - g of each number. g, between 0 and 1, is the gate of this step,
-    as in a minimal GRU (arXiv:2410.01201) and a real-gated linear unit (arXiv:2402.19427).
+    A step keeps the share a = 1 - g of each number. g, from LEAST_OPEN to 1, is the gate of this
+    step, as in a minimal GRU (arXiv:2410.01201) and a real-gated linear unit (arXiv:2402.19427).
 
     The first numbers stand still, and hold: they are means over time, since a step adds g times
     what it takes in. The others turn, and tell by their angles how long ago something was, as in a
@@ -180,7 +187,7 @@ def remembered(memory: RecurrentUnit, inputs: Floats, before: Floats) -> Floats:
     """
     seen = np.maximum(inputs @ memory.encoder.weight + memory.encoder.bias, 0.0)
     gates, taken = (seen @ layer.weight + layer.bias for layer in (memory.gates, memory.taken))
-    opened = (1.0 / (1.0 + np.exp(-gates))).astype(np.float32)
+    opened = np.maximum(1.0 / (1.0 + np.exp(-gates)), LEAST_OPEN).astype(np.float32)
     real, imaginary = np.split(before, 2, axis=1)
     cosine, sine = memory.turns
     turned = [cosine * real - sine * imaginary, sine * real + cosine * imaginary]

@@ -13,6 +13,7 @@ from arkml.base.native_imports import import_onnxruntime
 from arkml.batches import Floats
 from arkml.errors import HiveError
 from arkml.learning.algorithm import Layer
+from arkml.learning.networks import LEAST_OPEN
 from arkml.learning.normalizer import CLIP, Scaling
 from arkml.learning.tensors import Tensors
 
@@ -158,7 +159,8 @@ class PolicyGraph:
 
         """
         seen = self.node("Relu", [self.linear(source, "encoder")])
-        opened = self.node("Sigmoid", [self.linear(seen, "gates")])
+        gates = self.node("Sigmoid", [self.linear(seen, "gates")])
+        opened = self.node("Max", [gates, self.constant("least_open", LEAST_OPEN)])
         new = self.node("Tanh", [self.linear(seen, "taken")])
         kept = self.node("Sub", [self.constant("all", 1.0), opened])
         cosine, sine = self.weight("cosine"), self.weight("sine")

@@ -19,7 +19,7 @@ from arkml.learning.algorithm import Layer
 from arkml.learning.encoders import encoded, stacked
 from arkml.learning.image_shifts import shifted
 from arkml.learning.jax_maps import JAX
-from arkml.learning.networks import AdamMoments, RecurrentUnit
+from arkml.learning.networks import LEAST_OPEN, AdamMoments, RecurrentUnit
 from arkml.learning.ppo_state import Intake, PpoRates, PpoState, RolloutRows, RowForm, Weights
 from arkml.learning.updates import Updated, forward, repeat, step
 
@@ -240,7 +240,7 @@ def _holding(before: RecurrentUnit, after: RecurrentUnit) -> RecurrentUnit:
 
 def _intake(memory: RecurrentUnit, features: Any) -> Intake:
     seen = jax.nn.relu(linear(memory.encoder, features))
-    opened = jax.nn.sigmoid(linear(memory.gates, seen))
+    opened = jnp.maximum(jax.nn.sigmoid(linear(memory.gates, seen)), LEAST_OPEN)
     real, imaginary = jnp.split(jnp.tanh(linear(memory.taken, seen)), 2, -1)
     keep = 1.0 - opened
     angles = jnp.pad(memory.angles, (memory.still, 0))
