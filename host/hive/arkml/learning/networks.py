@@ -161,17 +161,17 @@ def make_memory(
         return []
     still = -(-memory // (2 * _STILL))
     turning = memory // 2 - still
-    held, kept = (
-        random.uniform(*np.log(steps), count)
-        for steps, count in ((HELD_STEPS, still), (MEMORY_STEPS, turning))
-    )
+    spans = []
+    for steps, count in ((HELD_STEPS, still), (MEMORY_STEPS, turning)):
+        fastest, slowest = np.log(steps)
+        spans.append(random.uniform(fastest, slowest, count))
     angles = np.pi * (np.arange(turning) + random.random(turning)) / max(1, turning)
     (encoder,) = orthogonal_network(random, [inputs, hidden], HIDDEN_GAIN)
     return RecurrentUnit(
         encoder,
         Layer(
             _orthogonal(random, hidden, memory // 2, _GATE_GAIN),
-            -np.concatenate([held, kept]).astype(np.float32),
+            -np.concatenate(spans).astype(np.float32),
         ),
         Layer(_orthogonal(random, hidden, memory, 1.0), np.zeros(memory, np.float32)),
         angles.astype(np.float32),

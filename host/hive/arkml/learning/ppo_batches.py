@@ -69,7 +69,7 @@ class Chains(NamedTuple):
         for rows in np.split(by_place, ends[:-1])[1:]:
             left = before[rows]
             part = Intake(*(column[left] for column in intake))
-            halves = part.following(*np.split(memories[left], 2, axis=1), still)
+            halves = part.following(np.split(memories[left], 2, axis=1), still)
             memories[rows] = np.concatenate(halves, axis=1)
         return memories
 

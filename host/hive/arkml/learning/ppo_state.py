@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,17 +129,17 @@ class Intake(NamedTuple):
     imaginary: Any
     share: Any
 
-    def following(self, real: Any, imaginary: Any, still: int) -> tuple[Any, Any]:
+    def following(self, before: Sequence[Any], still: int) -> tuple[Any, Any]:
         """
-        Return the parts of what is remembered after the rows, as those before them.
+        Return the parts of what is remembered after the rows.
 
         Args:
-            real: The real parts of what is remembered before: float32, [n, memory / 2].
-            imaginary: The imaginary parts: float32, [n, memory / 2].
+            before: The real and the imaginary parts before them: float32, [n, memory / 2].
             still: How many of the numbers stand still: all of what a new memory takes in is added
                 to these.
 
         """
+        real, imaginary = before
         is_new = ~(real.any(-1, keepdims=True) | imaginary.any(-1, keepdims=True))
         begins = is_new & (np.arange(real.shape[-1]) < still)
         share = self.share + begins * (1.0 - self.share)

@@ -79,7 +79,7 @@ def evaluate(
     outputs, values = heads(
         weights,
         seen,
-        lambda intake: intake.following(*jnp.split(memories, 2, -1), weights.memory.still),
+        lambda intake: intake.following(jnp.split(memories, 2, -1), weights.memory.still),
     )
     log_probs, _ = score(form.branches, weights.log_std, outputs, actions, allowed)
     return log_probs, values
@@ -256,7 +256,7 @@ def _in_sequences(rows: RolloutRows, still: int, intake: Intake) -> tuple[Any, A
     def follow(left: tuple[Any, Any], row: Any) -> tuple[Any, Any]:
         begins, before, taken = row
         after = taken.following(
-            *(jnp.where(begins, *two) for two in zip(before, left, strict=True)), still
+            [jnp.where(begins, *two) for two in zip(before, left, strict=True)], still
         )
         return after, after
 
