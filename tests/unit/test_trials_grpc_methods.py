@@ -74,4 +74,5 @@ async def test_a_request_that_is_none_is_refused_and_no_error_of_the_server(meth
 
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert details.startswith("not the request: ")
-    assert caplog.records == []
+    # The one poller of grpc tells event loops of earlier tests of what ended with them.
+    assert [one for one in caplog.records if "PollerCompletionQueue" not in one.getMessage()] == []
