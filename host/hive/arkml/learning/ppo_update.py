@@ -77,9 +77,7 @@ def evaluate(
     """
     seen = encoded(JAX, form.views, weights.encoders, features, images)
     outputs, values = heads(
-        weights,
-        seen,
-        lambda intake: intake.following(jnp.split(memories, 2, -1), weights.memory.still),
+        weights, seen, lambda intake, still: intake.following(jnp.split(memories, 2, -1), still)
     )
     log_probs, _ = score(form.branches, weights.log_std, outputs, actions, allowed)
     return log_probs, values
@@ -178,7 +176,7 @@ def losses_of(
     def mean(values: Any, of: Any = choosing) -> Any:
         return jnp.where(of, values, 0.0).sum() / jnp.maximum(of.sum(), 1)
 
-    remember = partial(_in_sequences, rows, weights.memory.still if weights.memory else 0)
+    remember = partial(_in_sequences, rows)
     see = partial(encoded, JAX, form.views, weights.encoders, rows.features)
     outputs, values = heads(weights, see(rows.images), remember)
     log_probs, entropies = score(
@@ -206,18 +204,18 @@ def losses_of(
     )
 
 
-def heads(weights: Weights, seen: Any, remember: Callable[[Intake], Any]) -> tuple[Any, Any]:
+def heads(weights: Weights, seen: Any, remember: Callable[[Intake, int], Any]) -> tuple[Any, Any]:
     """
     Return the outputs of the actor, [n, outputs], and values, [n], by what networks see of rows.
 
     Where there is memory, `remember` returns the real and the imaginary parts of what is remembered
-    after each row, [n, memory / 2], by what rows do to memories.
+    after each row, [n, memory / 2], by what rows do to memories, and how many numbers stand still.
     """
     networks = (weights.actor, weights.critic)
     if not weights.memory:
         outputs, values = (forward(network, seen) for network in networks)
     else:
-        after = remember(_intake(weights.memory, seen))
+        after = remember(_intake(weights.memory, seen), weights.memory.still)
         outputs, values = (
             forward(rest, jnp.concatenate([jax.nn.relu(linear(first, seen)), *after], -1))
             for first, *rest in networks
@@ -250,7 +248,7 @@ def _intake(memory: RecurrentUnit, features: Any) -> Intake:
     return Intake(along, across, real, imaginary, share)
 
 
-def _in_sequences(rows: RolloutRows, still: int, intake: Intake) -> tuple[Any, Any]:
+def _in_sequences(rows: RolloutRows, intake: Intake, still: int) -> tuple[Any, Any]:
     """Return the parts of what is remembered after each row of sequences: float32, [n, memory]."""
 
     def follow(left: tuple[Any, Any], row: Any) -> tuple[Any, Any]:
