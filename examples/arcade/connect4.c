@@ -6,7 +6,10 @@
 #define GAME_ACTION int
 #define GAME_FEATURES 42
 #define GAME_BRANCHES 7
-#define GAME_PARTS {"name": "board", "kind": "grid", "shape": [7, 6, 1], "low": -1, "high": 1}
+/* The rows of this grid are the columns that pieces fall into. */
+#define GAME_PARTS \
+    {"name": "board", "kind": "grid", "shape": [7, 6, 1], "low": -1, "high": 1, \
+     "choices": {"are": "rows"}}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #define GAME_ENDS_LATE
 #define GAME_MASKED(copy, agent, branch, choice)                                                  \

@@ -7,7 +7,8 @@
 #define GAME_FEATURES 100
 #define GAME_BRANCHES 50
 #define GAME_PARTS \
-    {"name": "board", "kind": "grid", "shape": [7, 7, 2], "low": 0, "high": 1}, \
+    {"name": "board", "kind": "grid", "shape": [7, 7, 2], "low": 0, "high": 1, \
+     "choices": {"are": "cells", "first": 1}}, \
     {"name": "game", "shape": [2]}
 /* The game has all points of its own stones before those of the other's: here they are channels. */
 #define GAME_PLACE(number) ((number) < 98 ? (number) % 2 * 49 + (number) / 2 : (number))

@@ -11,12 +11,14 @@ from arkml.learning.checkpoint_files import read_checkpoint
 
 SORTER, FLAT = GUESTS / "c_sorter.wasm", GUESTS / "c_sorter_flat.wasm"
 PICK = GUESTS / "c_pick.wasm"
+MOLES, FLAT_MOLES = GUESTS / "c_moles.wasm", GUESTS / "c_moles_flat.wasm"
 BREAKOUT, GALLERY = GUESTS / "c_minatar_breakout.wasm", GUESTS / "c_gallery.wasm"
 FEW = {"rollout_rows": 64, "epochs": 1, "hidden": 16, "pace": "efficient", "batch_size": 32}
 INPUTS = {
     SORTER: {"me": (4,), "tiles_count": (1,), "tiles": (20, 6)},
     BREAKOUT: {"screen": (10, 10, 4)},
     GALLERY: {"view": (64, 64, 3)},
+    MOLES: {"board": (7, 7)},
 }
 
 pytestmark = pytest.mark.learns
@@ -37,7 +39,7 @@ def inputs_of(model):
 
 
 @pytest.mark.parametrize("memory", [0, 4])
-@pytest.mark.parametrize("module", INPUTS, ids=["entities", "grid", "image"])
+@pytest.mark.parametrize("module", INPUTS, ids=["entities", "grid", "image", "cells to choose"])
 def test_a_guest_is_trained_by_its_kinds_and_its_policy_plays(tmp_path, module, memory):
     result = trained(tmp_path / "made", module, settings={"memory": memory})
     inputs = inputs_of(result.files["onnx"])
@@ -51,6 +53,15 @@ def test_a_guest_is_trained_by_its_kinds_and_its_policy_plays(tmp_path, module, 
     assert ("h_in" in inputs) == bool(memory)
     assert np.isfinite(played.returns).all()
     assert again.updates > result.updates
+
+
+@pytest.mark.parametrize(("module", "least", "most"), [(MOLES, 0.8, 1.0), (FLAT_MOLES, 0.0, 0.4)])
+def test_cells_to_choose_are_learned_at_once(tmp_path, module, least, most):
+    """0.90 to 0.97 of the hills were hit by three seeds, and 0.14 to 0.18 by plain numbers."""
+    result = arkml.train(module, frames=1_250, directory=tmp_path, eval_every=None, seed=1)
+    hit = arkml.evaluate(module, result.files["last"], episodes=100).mean_return
+
+    assert least <= hit <= most + 1e-6
 
 
 @pytest.mark.parametrize("module", [BREAKOUT, GALLERY], ids=["grid", "image"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from arkml.hive.protocol.parts import Part, fields_of
+from arkml.hive.protocol.parts import Part, PlaceChoices, fields_of
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.encoder_graph import sample_rows
 from arkml.learning.encoders import Views, columns_of, count_numbers, encoded, encoded_width
@@ -30,6 +30,9 @@ ROWS = {
     "grid": (Part("board", (5, 4, 3), "grid"), ME),
     "categories": (Part("cells", (7, 7), "grid", 12),),
     "a grid of one cell": (Part("cell", (1, 1, 2), "grid"),),
+    "rows to choose": (Part("board", (3, 4, 2), "grid", choices=PlaceChoices("rows")),),
+    "columns to choose": (ME, Part("it", (5, 2), "grid", 4, PlaceChoices("columns", first=1))),
+    "cells to choose": (Part("board", (1, 3, 2), "grid", choices=PlaceChoices("cells")), ME),
     "image": (Part("view", (20, 24, 3), "image"),),
     "all": (Part("view", (16, 16, 1), "image"), ME, TILES, Part("cells", (3, 2), "grid", 2)),
 }
@@ -61,7 +64,10 @@ def ppo_of(of):
     def moved(leaf):
         return leaf + random.uniform(-0.2, 0.2, leaf.shape).astype(np.float32)
 
-    made._weights = made._state.weights._replace(encoders=mapped(moved, made._weights.encoders))
+    weights = made._state.weights
+    made._weights = weights._replace(
+        encoders=mapped(moved, weights.encoders), choosers=mapped(moved, weights.choosers)
+    )
     return made
 
 
@@ -180,8 +186,7 @@ def test_gradients_are_differences(parts, size):
 
         def loss(length):
             moved = jax.tree.map(lambda one, other: one + length * other, weights, direction)
-            seen = encoded(JAX, form.views, moved.encoders, features, images)
-            outputs, values = heads(moved, seen, lambda _: ())
+            outputs, values = heads(form, moved, features, images, lambda _: ())
             return jnp.sin(outputs).sum() + jnp.sin(values).sum()
 
         loss = jax.jit(jax.value_and_grad(loss))  # one program, not one for each operation

@@ -125,6 +125,7 @@ def doubled(weights):
         network(weights.critic),
         memory(weights.memory),
         [],
+        [],
     )
 
 

@@ -18,7 +18,17 @@ from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.base.terminal import harmless
 from arkml.errors import InvalidSpec
-from arkml.hive.protocol.parts import WHITE, Kind, Part, RowField, bound_of, fields_of, parts_fault
+from arkml.hive.protocol.parts import (
+    WHITE,
+    Kind,
+    Part,
+    PlaceChoices,
+    RowField,
+    bound_of,
+    choices_fault,
+    fields_of,
+    parts_fault,
+)
 from arkml.hive.protocol.settings import MAX_CHOICES
 from arkml.hive.protocol.shown_games import ShownGame
 from arkml.sessions.declared_games import GameDeclared
@@ -65,6 +75,7 @@ class PartDeclared(_Strict, frozen=True):
     low: Bound | None = None
     high: Bound | None = None
     type: Literal["default", "goal"] = "default"
+    choices: PlaceChoices | None = None
 
     @property
     def width(self) -> int:
@@ -83,7 +94,7 @@ class PartDeclared(_Strict, frozen=True):
 
     def part(self, name: str) -> Part:
         """Return the part under this name, without its bounds."""
-        return Part(name, tuple(self.shape), self.kind, self.categories or 0)
+        return Part(name, tuple(self.shape), self.kind, self.categories or 0, self.choices)
 
 
 class ActionsDeclared(_Strict, frozen=True):
@@ -193,7 +204,7 @@ class BehaviorDeclared(GameDeclared, frozen=True, forbid_unknown_fields=True):
         """
         Raise InvalidSpec, beginning with `where`, if the declaration contradicts a row's numbers.
         """
-        _require_parts(self.observations, where)
+        _require_parts(self.observations, self.actions, where)
         if self.num_features not in (None, num_features):
             raise InvalidSpec(
                 f"{where}: observations of {self.num_features} features, where it has"
@@ -290,7 +301,7 @@ def behavior_of(value: object, where: str) -> BehaviorDeclared:
     Raises InvalidSpec, with a message that begins with `where`.
     """
     declared: BehaviorDeclared = _converted(value, BehaviorDeclared, where)
-    _require_parts(declared.observations, where)
+    _require_parts(declared.observations, declared.actions, where)
     declared.actions.require_names(None, f"{where}, actions")
     if declared.num_features is not None:
         declared.game(where, declared.num_features)
@@ -401,9 +412,9 @@ def bounded_fields(
         yield field, one, *bounds_of(low, high, field.size, field.name)
 
 
-def _require_parts(declared: Sequence[PartDeclared], where: str) -> None:
+def _require_parts(declared: Sequence[PartDeclared], actions: ActionsDeclared, where: str) -> None:
     parts = parts_of(declared)
-    if fault := parts_fault(parts):
+    if fault := parts_fault(parts) or choices_fault(parts, actions.discrete):
         raise InvalidSpec(f"{where}: {fault}")
     for part, one in zip(parts, declared, strict=True):
         bounds_of(*one.bounds, part.size, f"{where}, observation {part.name!r}")

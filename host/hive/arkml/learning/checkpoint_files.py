@@ -24,6 +24,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.hive.protocol.wire import Count, WireStruct
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.encoders import count_numbers, encoded_width
+from arkml.learning.place_choices import count_chooser_numbers
 from arkml.learning.row_memory import available_memory
 
 log = SafeLogger(__name__)
@@ -375,7 +376,7 @@ def _most_tensor_bytes(settings: Settings) -> int | None:
     hidden = [settings.hidden] * settings.layers
     widths = [encoded_width(settings) + settings.actions, *hidden, outputs]
     network = sum((before + 1) * after for before, after in pairwise(widths))
-    network += count_numbers(settings)
+    network += count_numbers(settings) + count_chooser_numbers(settings)
     remembered = 0
     if memory := settings.memory:  # a unit for both networks, and what each of them takes of it
         first, second = widths[1:3]

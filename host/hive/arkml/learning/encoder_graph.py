@@ -29,6 +29,7 @@ from arkml.learning.encoders import (
     middles,
 )
 from arkml.learning.normalizer import CLIP, Scaling
+from arkml.learning.place_choices import Chooser, chosen_of, columns_around
 from arkml.learning.policy_graph import PolicyGraph, Shapes, layer_tensors
 from arkml.learning.residual_encoder import WINDOW, ResidualEncoder
 from arkml.learning.tensors import Tensors
@@ -135,6 +136,52 @@ def encoder_tensors(views: Views, encoders: Sequence[object], scaling: Scaling) 
             for number, ((window, *_), layer) in enumerate(layers):
                 tensors |= _convolution_tensors(f"{name}_{number}", layer, window)
             tensors |= layer_tensors(f"{name}_last", encoder.last)
+    return tensors
+
+
+def add_places(
+    graph: PolicyGraph, views: Views, branches: Sequence[int], outputs: str, width: int
+) -> str:
+    """
+    Add nodes that compute `place_choices.with_places`, with the weights of `place_tensors`.
+
+    Args:
+        graph: The graph, which has an input for each part.
+        views: The parts of a row.
+        branches: The number of choices of each branch.
+        outputs: The name of the outputs of the actor: float32, [N, width].
+        width: The number of these outputs.
+
+    Returns:
+        The name of the outputs with what is added: float32, [N, width].
+
+    """
+    for field in views.chosen:
+        name, part = f"{_name(field)}_place", field.part
+        maps = _cells(graph, field, field.name)
+        for layer in ("inner", "outer"):
+            maps = _convolved(graph, f"{name}_{layer}", maps, WINDOW, around=1)
+            maps = graph.node("Relu", [maps])
+        order = [0, 3, 2, 1] if chosen_of(part).are == "columns" else _IMAGE_LAST
+        maps = graph.node("Transpose", [maps], perm=order)
+        by_place = graph.integers(f"{name}_shape", [0, part.places, -1])
+        logits = _linear(graph, graph.node("Reshape", [maps, by_place]), f"{name}_last")
+        logits = graph.node("Flatten", [logits])
+        before, behind = columns_around(part, branches, width)
+        left, own, right = graph.columns(outputs, (before, part.places, behind))
+        beside = [left, graph.node("Add", [own, logits]), right]
+        outputs = _joined(graph, [one for one in beside if one])
+    return outputs
+
+
+def place_tensors(views: Views, choosers: Sequence[Chooser]) -> Tensors:
+    """Return the weights that the nodes of `add_places` read."""
+    tensors: Tensors = {}
+    for field, chooser in zip(views.chosen, choosers, strict=True):
+        name = f"{_name(field)}_place"
+        for layer in ("inner", "outer"):
+            tensors |= _convolution_tensors(f"{name}_{layer}", getattr(chooser, layer), WINDOW)
+        tensors |= layer_tensors(f"{name}_last", chooser.last)
     return tensors
 
 
@@ -278,14 +325,7 @@ def _attended(
 def _mapped(graph: PolicyGraph, views: Views, field: RowField, encoder: object, values: str) -> str:
     """Add nodes that encode a grid or an image, named `values`: float32, [N, hidden]."""
     name, part = _name(field), field.part
-    if part.categories:
-        numbers = graph.constant(f"{name}_numbers", np.arange(part.categories, dtype=np.float32))
-        cells = graph.node("Round", [values])
-        cells = graph.node("Unsqueeze", [cells, graph.integers("fourth", [3])])
-        values = graph.node("Cast", [graph.node("Equal", [cells, numbers])], to=1)
-    else:
-        values = _normalized(graph, field, values)
-    values = graph.node("Transpose", [values], perm=_IMAGE_FIRST)
+    values = _cells(graph, field, values)
     if isinstance(encoder, ResidualEncoder):
         values = _blocks_seen(graph, name, encoder, values)
     else:
@@ -294,6 +334,20 @@ def _mapped(graph: PolicyGraph, views: Views, field: RowField, encoder: object, 
             values = graph.node("Relu", [values])
     values = graph.node("Transpose", [values], perm=_IMAGE_LAST)
     return graph.node("Relu", [graph.linear(graph.node("Flatten", [values]), f"{name}_last")])
+
+
+def _cells(graph: PolicyGraph, field: RowField, values: str) -> str:
+    """Add nodes that compute `encoders.seen_cells`, normalized, with the channels first."""
+    categories = field.part.categories
+    if categories:
+        name = f"{_name(field)}_numbers"
+        numbers = graph.constant(name, np.arange(categories, dtype=np.float32))
+        cells = graph.node("Round", [values])
+        cells = graph.node("Unsqueeze", [cells, graph.integers("fourth", [3])])
+        values = graph.node("Cast", [graph.node("Equal", [cells, numbers])], to=1)
+    else:
+        values = _normalized(graph, field, values)
+    return graph.node("Transpose", [values], perm=_IMAGE_FIRST)
 
 
 def _blocks_seen(graph: PolicyGraph, name: str, encoder: ResidualEncoder, maps: str) -> str:

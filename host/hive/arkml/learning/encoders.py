@@ -93,6 +93,11 @@ class Views(NamedTuple):
         return [field for field in self.fields if field.kind != "vector"]
 
     @property
+    def chosen(self) -> list[RowField]:
+        """The grids whose places are choices."""
+        return [field for field in self.fields if field.part.choices]
+
+    @property
     def past(self) -> int:
         """The values of the images that are seen beside those of a row, and came before."""
         return (self.frames - 1) * sum(part.size for part in images_of(self.parts))
@@ -272,7 +277,7 @@ def _forms(views: Views, field: RowField, plain: int, hidden: int) -> list[_Form
         width = hidden if views.size == "large" else max(1, hidden // 2)
         first = _Form(field.shape[1] + plain, width, HIDDEN_GAIN)
         return [first, *(_Form(width, width, gain) for gain in gains)]
-    forms, channels = [], field.part.categories or field.shape[2]
+    forms, channels = [], field.part.channels
     if field.kind == "image":
         channels *= views.frames
     height, width = field.shape[:2]
@@ -337,12 +342,7 @@ def middles(most: int) -> Floats:
 def _mapped(arrays: Arrays, views: Views, part: Part, encoder: Any, values: Any) -> Any:
     """Return what is seen of a grid or an image, [n, hidden]. values: [n, height, width, ...]."""
     xp = arrays.xp
-    if part.categories:
-        numbers = xp.arange(part.categories, dtype=np.float32)
-        cells = xp.round(values * np.float32(part.categories - 1))
-        values = (cells[..., None] == numbers).astype(values.dtype)
-    elif part.kind == "image":
-        values = xp.clip(values.astype(np.float32) * np.float32(1.0 / WHITE), 0.0, 1.0)
+    values = seen_cells(xp, part, values)
     if isinstance(encoder, ResidualEncoder):
         seen = arrays.by_few(lambda few: blocks_seen(arrays, encoder, few), values)
     else:
@@ -353,6 +353,25 @@ def _mapped(arrays: Arrays, views: Views, part: Part, encoder: Any, values: Any)
             values = xp.maximum(values, 0.0)
         seen = values.reshape(len(values), -1)
     return xp.maximum(_linear(encoder.last, seen), 0.0)
+
+
+def seen_cells(xp: Any, part: Part, values: Any) -> Any:
+    """
+    Return the channels of cells or pixels, one for each category: [n, height, width, channels].
+
+    Args:
+        xp: numpy, or jax.numpy.
+        part: A grid or an image.
+        values: Of a grid normalized, of an image from 0 to 255: [n, height, width, ...].
+
+    """
+    if part.categories:
+        numbers = xp.arange(part.categories, dtype=np.float32)
+        cells = xp.round(values * np.float32(part.categories - 1))
+        return (cells[..., None] == numbers).astype(values.dtype)
+    if part.kind == "image":
+        return xp.clip(values.astype(np.float32) * np.float32(1.0 / WHITE), 0.0, 1.0)
+    return values
 
 
 def _linear(layer: Layer, inputs: Floats) -> Any:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from arkml.learning.maps import Arrays
 
-_FEW = 8  # rows, and a quarter faster than 64
+_FEW, _FEW_CELLS = 8, 2_048  # rows at a time, and of small maps as many as have so many cells
 
 
 def _convolve(maps: Any, weight: Any, window: int, step: int) -> Any:
@@ -46,17 +46,18 @@ def _blocks(maps: Any, window: int, step: int, side: int) -> Any:
 
 def _by_few(function: Callable[[Any], Any], maps: Any) -> Any:
     """
-    Return the results of a function of maps, _FEW rows at a time; see `Arrays.by_few`.
+    Return the results of a function of maps, some rows at a time; see `Arrays.by_few`.
 
     Its results are forgotten, and computed again for the gradient: the windows of many layers,
     which are nine times as large as their maps, stay in a processor's cache.
     """
-    count = len(maps)
-    parts = -(-count // _FEW)
-    rest = parts * _FEW - count
+    count, height, width = maps.shape[:3]
+    few = max(_FEW, _FEW_CELLS // (height * width))
+    parts = -(-count // few)
+    rest = parts * few - count
     padded = jnp.pad(maps, ((0, rest), *((0, 0) for _ in maps.shape[1:])))
-    made = jax.lax.map(jax.checkpoint(function), padded.reshape(parts, _FEW, *maps.shape[1:]))
-    return made.reshape(parts * _FEW, -1)[:count]
+    made = jax.lax.map(jax.checkpoint(function), padded.reshape(parts, few, *maps.shape[1:]))
+    return made.reshape(parts * few, -1)[:count]
 
 
 JAX = Arrays(jnp, _convolve, _by_few)

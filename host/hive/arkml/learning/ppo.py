@@ -20,7 +20,9 @@ from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.choice_graph import ChoiceGraph, require_choices
 from arkml.learning.compiled_algorithm import CompiledAlgorithm
 from arkml.learning.encoder_graph import (
+    add_places,
     encoder_tensors,
+    place_tensors,
     sample_past,
     sample_rows,
     seen_row,
@@ -30,6 +32,7 @@ from arkml.learning.encoders import PLAIN, Views, columns_of, encoded, stacked
 from arkml.learning.maps import NUMPY
 from arkml.learning.networks import RecurrentUnit, answer, doubled, magnitude, mapped, remembered
 from arkml.learning.normalizer import Normalizer, Scaling
+from arkml.learning.place_choices import Chooser, with_places
 from arkml.learning.policy_graph import (
     PolicyGraph,
     Shapes,
@@ -120,6 +123,7 @@ class PpoWeights:
         branches: The number of choices of each branch.
         views: The parts of a row.
         encoders: The encoders of these parts.
+        choosers: What adds to the logits of choices that are places of a grid.
 
     """
 
@@ -131,6 +135,7 @@ class PpoWeights:
     memory: RecurrentUnit | None = None
     views: Views = PLAIN
     encoders: tuple[Any, ...] = ()
+    choosers: tuple[Chooser, ...] = ()
 
     @property
     def memory_size(self) -> int:
@@ -152,9 +157,12 @@ class PpoWeights:
             past: The images before, as of `encoders.columns_of`: float32, [n, past].
 
         """
-        inputs = self._seen(observations, past)
+        features, images = self._columns(observations, past)
+        inputs: Floats = encoded(NUMPY, self.views, self.encoders, features, images)
         after = memories if self.memory is None else remembered(self.memory, inputs, memories)
         outputs, values = (answer(one, inputs, after) for one in (self.actor, self.critic))
+        choosers = self.choosers
+        outputs = with_places(NUMPY, self.views, self.branches, choosers, features, outputs)
         mean, logits = np.split(outputs, [len(self.log_std)], axis=1)
         return Heads(mean, logits, values * np.float32(self.scaling.reward), after)
 
@@ -166,6 +174,7 @@ class PpoWeights:
                 tensors |= layer_tensors(name, getattr(self.memory, name))
             tensors |= dict(zip(("cosine", "sine"), self.memory.turns, strict=True))
         tensors |= encoder_tensors(self.views, self.encoders, self.scaling)
+        tensors |= place_tensors(self.views, self.choosers)
         return tensors | {"deviation": np.exp(self.log_std)}
 
     def build(self, graph: PolicyGraph) -> tuple[Shapes, Mapping[str, int]]:
@@ -192,6 +201,8 @@ class PpoWeights:
         if self.memory:
             after = graph.remembered(inputs, "h_in", "h_out", self.memory.still)
         outputs = graph.layers(inputs, "actor", beside=after)
+        width = continuous + sum(branches)
+        outputs = add_places(graph, self.views, branches, outputs, width)
         mean, logits = graph.columns(outputs, (continuous, sum(branches)))
         noise, ranks = graph.columns("epsilon", (continuous, len(branches)))
         raw, clipped = [], []
@@ -263,10 +274,14 @@ class PpoWeights:
 
     def _exact(self, observations: Floats, memories: Floats, past: Floats | None) -> Heads:
         """Return the outputs of the networks in float64, as `heads` does in float32."""
-        networks = [list(each) for each in (self.actor, self.critic, self.encoders)]
-        actor, critic, encoders = map(tuple, doubled(networks))
-        memory = None if self.memory is None else doubled(self.memory)
-        exact = replace(self, actor=actor, critic=critic, encoders=encoders, memory=memory)
+        exact = replace(
+            self,
+            actor=tuple(doubled(list(self.actor))),
+            critic=tuple(doubled(list(self.critic))),
+            encoders=tuple(doubled(list(self.encoders))),
+            choosers=tuple(doubled(list(self.choosers))),
+            memory=None if self.memory is None else doubled(self.memory),
+        )
         rows, before = doubled([observations, memories])
         return exact.heads(rows, before, past)
 
@@ -274,10 +289,14 @@ class PpoWeights:
         """
         Return the inputs of the networks: float32, [n, inputs]. The arguments are as for `heads`.
         """
-        features, images = columns_of(self.views, observations, past)
-        scaled = self.scaling.features(features)
-        seen: Floats = encoded(NUMPY, self.views, self.encoders, scaled, images)
+        columns = self._columns(observations, past)
+        seen: Floats = encoded(NUMPY, self.views, self.encoders, *columns)
         return seen
+
+    def _columns(self, observations: Floats, past: Floats | None) -> tuple[Floats, Floats]:
+        """Return normalized features, and images. The arguments are as for `heads`."""
+        features, images = columns_of(self.views, observations, past)
+        return self.scaling.features(features), images
 
     def _magnitude(self, network: Sequence[Layer], inputs: Floats) -> float:
         """Return the scale of rounding errors of a network, and of memories within 1 of 0."""
@@ -407,6 +426,7 @@ class Ppo(CompiledAlgorithm):
             weights.memory or None,
             Views.of(self._settings),
             tuple(weights.encoders),
+            tuple(weights.choosers),
         )
 
     def published(self, version: int) -> None:

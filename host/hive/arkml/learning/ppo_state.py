@@ -18,6 +18,7 @@ from arkml.learning.networks import (
     orthogonal_network,
     random_key,
 )
+from arkml.learning.place_choices import make_choosers
 
 _ACTOR_GAIN = 0.01  # the first policy is the same everywhere, as in stable-baselines3
 _CRITIC_GAIN = 1.0
@@ -31,7 +32,8 @@ class Weights(NamedTuple):
     side by side. log_std: [continuous], the same at every row. `critic` has one output, in units of
     scaled rewards. The second layers of both take what `memory` remembers beside the outputs of the
     first; it is an empty list without memory. `encoders` are those of the parts of a row, whose
-    results the others take; none for a row of plain numbers.
+    results the others take; none for a row of plain numbers. `choosers` add to the logits of
+    choices that are places of a grid; none without such choices.
     """
 
     actor: Any
@@ -39,6 +41,7 @@ class Weights(NamedTuple):
     critic: Any
     memory: Any
     encoders: Any
+    choosers: Any
 
 
 class RowForm(NamedTuple):
@@ -174,6 +177,7 @@ def first_state(settings: Settings) -> PpoState:
         _network(random, settings, 1, _CRITIC_GAIN),
         make_memory(random, settings, encoded_width(settings)),
         make_encoders(random, settings),
+        make_choosers(random, settings),
     )
     return PpoState(weights, *no_moments(weights), np.int32(0))
 

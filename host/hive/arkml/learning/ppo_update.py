@@ -20,6 +20,7 @@ from arkml.learning.encoders import encoded, stacked
 from arkml.learning.image_shifts import shifted
 from arkml.learning.jax_maps import JAX
 from arkml.learning.networks import LEAST_OPEN, AdamMoments, RecurrentUnit
+from arkml.learning.place_choices import with_places
 from arkml.learning.ppo_state import Intake, PpoRates, PpoState, RolloutRows, RowForm, Weights
 from arkml.learning.updates import Updated, forward, repeat, step
 
@@ -75,9 +76,12 @@ def evaluate(
 
     Arguments as in RolloutRows, of a minibatch.
     """
-    seen = encoded(JAX, form.views, weights.encoders, features, images)
     outputs, values = heads(
-        weights, seen, lambda intake, still: intake.following(jnp.split(memories, 2, -1), still)
+        form,
+        weights,
+        features,
+        images,
+        lambda intake, still: intake.following(jnp.split(memories, 2, -1), still),
     )
     log_probs, _ = score(form.branches, weights.log_std, outputs, actions, allowed)
     return log_probs, values
@@ -176,9 +180,8 @@ def losses_of(
     def mean(values: Any, of: Any = choosing) -> Any:
         return jnp.where(of, values, 0.0).sum() / jnp.maximum(of.sum(), 1)
 
-    remember = partial(_in_sequences, rows)
-    see = partial(encoded, JAX, form.views, weights.encoders, rows.features)
-    outputs, values = heads(weights, see(rows.images), remember)
+    answer = partial(heads, form, weights, rows.features, remember=partial(_in_sequences, rows))
+    outputs, values = answer(rows.images)
     log_probs, entropies = score(
         form.branches, weights.log_std, outputs, rows.actions, rows.allowed
     )
@@ -191,7 +194,7 @@ def losses_of(
     total = policy + rates.entropy_coefficient * entropy + rates.value_coefficient * value
     if form.shifts:
         moved = shifted(form.views, form.shifts, rows.images, rates.key)
-        others, other_values = heads(weights, see(moved), remember)
+        others, other_values = answer(moved)
         wanted, wanted_values = jax.lax.stop_gradient((outputs, values))
         apart = divergences(form.branches, weights.log_std, wanted, others, rows.allowed)
         of_values = mean(jnp.square(wanted_values - other_values), counts)
@@ -204,13 +207,27 @@ def losses_of(
     )
 
 
-def heads(weights: Weights, seen: Any, remember: Callable[[Intake, int], Any]) -> tuple[Any, Any]:
+def heads(
+    form: RowForm,
+    weights: Weights,
+    features: Any,
+    images: Any,
+    remember: Callable[[Intake, int], Any],
+) -> tuple[Any, Any]:
     """
-    Return the outputs of the actor, [n, outputs], and values, [n], by what networks see of rows.
+    Return the outputs of the actor, [n, outputs], and values, [n].
 
-    Where there is memory, `remember` returns the real and the imaginary parts of what is remembered
-    after each row, [n, memory / 2], by what rows do to memories, and how many numbers stand still.
+    Args:
+        form: The form of the rows.
+        weights: The networks.
+        features: Those of the rows, as in RolloutRows.
+        images: Those that the rows see: of any type, [n, frames * B].
+        remember: Where there is memory, returns the real and the imaginary parts of what is
+            remembered after each row, [n, memory / 2], by what rows do to memories, and how many
+            numbers stand still.
+
     """
+    seen = encoded(JAX, form.views, weights.encoders, features, images)
     networks = (weights.actor, weights.critic)
     if not weights.memory:
         outputs, values = (forward(network, seen) for network in networks)
@@ -220,6 +237,8 @@ def heads(weights: Weights, seen: Any, remember: Callable[[Intake, int], Any]) -
             forward(rest, jnp.concatenate([jax.nn.relu(linear(first, seen)), *after], -1))
             for first, *rest in networks
         )
+    choosers = weights.choosers
+    outputs = with_places(JAX, form.views, form.branches, choosers, features, outputs)
     return outputs, values[:, 0]
 
 

@@ -161,7 +161,14 @@ def _parts(declared: BehaviorDeclared) -> tuple[ObservationPart, ...]:
         is_goal = one.type == "goal" and not field.is_count
         shown.append(
             ObservationPart(
-                field.name, field.shape, low, high, is_goal, field.kind, field.part.categories
+                field.name,
+                field.shape,
+                low,
+                high,
+                is_goal,
+                field.kind,
+                field.part.categories,
+                field.part.choices,
             )
         )
     return tuple(shown)

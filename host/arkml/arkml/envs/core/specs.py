@@ -14,7 +14,7 @@ from arkml.arrays import every, rounded_bytes
 from arkml.base.short_reprs import short_repr
 from arkml.batches import Floats
 from arkml.errors import InvalidActions
-from arkml.hive.protocol.parts import Kind, Part
+from arkml.hive.protocol.parts import Kind, Part, PlaceChoices
 from arkml.hive.protocol.shown_games import ShownGame
 
 Bounds = tuple[float, ...]
@@ -41,6 +41,7 @@ class ObservationPart:
         kind: "vector", "entities", "grid" or "image". Entities are preceded by a part of their own:
             the number of entities that exist.
         categories: For a grid of whole numbers, the number that all are below; else 0.
+        choices: For a grid, the choices that are its places, or None.
 
     """
 
@@ -53,6 +54,7 @@ class ObservationPart:
     is_goal: bool = False
     kind: Kind = "vector"
     categories: int = 0
+    choices: PlaceChoices | None = None
 
     @property
     def size(self) -> int:
@@ -206,7 +208,7 @@ class Spec:
         """The parts of a row as they were declared: entities together with their number."""
         following = (*self.observations[1:], None)
         return tuple(
-            Part(part.name, part.shape, part.kind, part.categories)
+            Part(part.name, part.shape, part.kind, part.categories, part.choices)
             for part, later in zip(self.observations, following, strict=True)
             if later is None or later.kind != "entities"
         )

@@ -13,6 +13,7 @@ from arkml.errors import ProtocolError
 from arkml.hive.protocol.wire import WireStruct
 
 Kind = Literal["vector", "entities", "grid", "image"]
+Chosen = Literal["cells", "rows", "columns"]
 
 MOST_FEATURES = 1 << 16
 """The most features of a row."""
@@ -39,7 +40,24 @@ PARTS = "parts"
 _INNER = "/"  # what the names of other tensors begin with
 
 
-class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
+class PlaceChoices(WireStruct, frozen=True, forbid_unknown_fields=True):
+    """
+    Choices of a branch that are places of a grid, in the order of the row.
+
+    Attributes:
+        are: What a choice is: a cell, a row (an index of the first dimension) or a column (one of
+            the second).
+        branch: The index of the branch.
+        first: The choice that is the first place.
+
+    """
+
+    are: Chosen
+    branch: Annotated[int, Meta(ge=0, lt=256)] = 0
+    first: Annotated[int, Meta(ge=0, lt=MOST_FEATURES)] = 0
+
+
+class Part(WireStruct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """
     Consecutive features of a row that form one part of an observation.
 
@@ -52,6 +70,7 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
             0 to 255.
         categories: For a grid of categories, each cell is a whole number below this; 0 for other
             parts.
+        choices: For a grid, the choices that are its places; None if none are.
 
     """
 
@@ -59,12 +78,14 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
     shape: Annotated[tuple[Annotated[int, Meta(ge=1, le=MOST_FEATURES)], ...], Meta(min_length=1)]
     kind: Kind = "vector"
     categories: Annotated[int, Meta(ge=0, le=256)] = 0
+    choices: PlaceChoices | None = None
 
     def __str__(self) -> str:
         """Return name, kind and shape, such as "tiles entities [20, 6]"."""
         kind = "" if self.kind == "vector" else f"{self.kind} "
         of = f" of {self.categories} categories" if self.categories else ""
-        return f"{self.name} {kind}{list(self.shape)}{of}"
+        chosen = f" with {self.choices.are} to choose" if self.choices else ""
+        return f"{self.name} {kind}{list(self.shape)}{of}{chosen}"
 
     @property
     def size(self) -> int:
@@ -81,6 +102,19 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
         return self.size + (self.kind == "entities")
 
     @property
+    def channels(self) -> int:
+        """Number of values of each cell of a grid or an image, or of the categories of a cell."""
+        return self.categories or self.shape[2]
+
+    @property
+    def places(self) -> int:
+        """Number of choices that are places of the part."""
+        if self.choices is None:
+            return 0
+        height, width = self.shape[:2]
+        return {"cells": height * width, "rows": height, "columns": width}[self.choices.are]
+
+    @property
     def fault(self) -> str:
         """The reason why the shape cannot be used, as a sentence; empty if it can."""
         if self.width > MOST_FEATURES:
@@ -90,6 +124,8 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
             return f'categories is {self.categories}: only a part of the kind "grid" has some'
         if self.categories == 1:
             return "categories is 1: it takes 2 or more"
+        if self.choices and self.kind != "grid":
+            return f'its {self.choices.are} are choices: only a part of the kind "grid" has some'
         rank, form = _RANKS.get(self.kind, (len(self.shape), ""))
         if self.kind == "grid":
             rank, form = (2, _CELLS) if self.categories else (3, _RANKS["image"][1])
@@ -197,6 +233,27 @@ def are_flat(parts: Iterable[Part]) -> bool:
 def in_words(parts: Iterable[Part]) -> str:
     """Return parts with their kinds and shapes, such as "me [4], tiles entities [20, 6]"."""
     return ", ".join(map(str, parts)) or "plain numbers"
+
+
+def choices_fault(parts: Iterable[Part], branches: Sequence[int]) -> str:
+    """
+    Return the reason why parts do not fit the numbers of choices of branches; empty if they do.
+    """
+    for part in parts:
+        if part.choices is None:
+            continue
+        branch, first = part.choices.branch, part.choices.first
+        if branch >= len(branches):
+            return (
+                f"observation {part.name!r}: its {part.choices.are} are choices of branch {branch},"
+                f" and there are {len(branches)} branches"
+            )
+        if first + part.places > branches[branch]:
+            return (
+                f"observation {part.name!r}: its {part.places} {part.choices.are} are choices from"
+                f" {first} on, and branch {branch} has {branches[branch]} choices"
+            )
+    return ""
 
 
 def parts_fault(parts: Sequence[Part]) -> str:

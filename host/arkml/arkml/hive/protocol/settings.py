@@ -10,7 +10,14 @@ from msgspec import Meta, field
 
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import ArkmlError, InvalidSettings
-from arkml.hive.protocol.parts import MOST_FEATURES, Part, are_flat, images_of, parts_fault
+from arkml.hive.protocol.parts import (
+    MOST_FEATURES,
+    Part,
+    are_flat,
+    choices_fault,
+    images_of,
+    parts_fault,
+)
 from arkml.hive.protocol.wire import MAX_COUNT, WireStruct
 
 KEY = "arkml"
@@ -179,6 +186,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         fault, width = parts_fault(self.parts), sum(part.width for part in self.parts)
         if not fault and width != self.features:
             fault = f"they have {width} features, and the guest has {self.features}"
+        fault = fault or choices_fault(self.parts, self.branches)
         if not fault and are_flat(self.parts):
             fault = "all of them are vectors, which needs no parts"
         if fault:
