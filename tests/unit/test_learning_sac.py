@@ -11,10 +11,8 @@ import jax.monitoring
 import numpy as np
 import pytest
 
-from arkml.errors import InvalidSettings
 from arkml.hive.protocol.rows import RowColumns, RowKind
 from arkml.hive.protocol.settings import Settings
-from arkml.learning import jax_engine
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.normalizer import Normalizer
@@ -276,49 +274,6 @@ def test_wide_rows_are_gathered_in_as_many_bytes_as_they_may_take():
     made = Sac(settings, Normalizer(7_056, active=False))
 
     assert 1 <= len(made._block.features) <= 4
-
-
-class FakeJax:
-    """JAX on a machine with, or without, a GPU."""
-
-    def __init__(self, *, has_gpu):
-        self.has_gpu = has_gpu
-        self.asked = []
-
-    def devices(self, kind):
-        self.asked.append(kind)
-        if not self.has_gpu:
-            raise RuntimeError("Unknown backend cuda. Available backends are ['cpu']")
-        return ["gpu 0"]
-
-
-def test_a_device_that_is_not_there_is_refused_with_the_reason_of_jax(monkeypatch):
-    monkeypatch.setattr(jax_engine, "_jax", lambda: FakeJax(has_gpu=False))
-    monkeypatch.setattr(jax_engine, "_has_plugins", lambda: True)
-
-    with pytest.raises(InvalidSettings, match=r"'cuda', and JAX finds none here .*Available back"):
-        jax_engine.find_device("cuda")
-    assert jax_engine.find_device("auto") == "cpu"
-
-
-@pytest.mark.parametrize("plugin", ["xla_cuda12", "xla_cuda13"])
-def test_a_gpu_is_found_by_any_plug_in_of_jax(monkeypatch, tmp_path, plugin):
-    (tmp_path / "jax_plugins" / plugin).mkdir(parents=True)
-    (tmp_path / "jax_plugins" / plugin / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(jax_engine, "_jax", lambda: FakeJax(has_gpu=True))
-
-    assert jax_engine.find_device("auto") == jax_engine.find_device("cuda") == "cuda"
-    assert jax_engine.find_device("cpu") == "cpu"
-
-
-def test_jax_is_not_imported_for_its_devices_where_it_has_no_plug_in(monkeypatch):
-    jax = FakeJax(has_gpu=True)
-    monkeypatch.setattr(jax_engine, "_jax", lambda: jax)
-    monkeypatch.setattr(jax_engine, "_has_plugins", lambda: False)
-
-    assert jax_engine.find_device("auto") == "cpu"
-    assert jax.asked == []
 
 
 def flat_networks(algorithm):

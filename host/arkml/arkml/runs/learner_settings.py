@@ -55,6 +55,7 @@ class LearnerSettings(TypedDict, total=False):
     seed: int
     sync_interval: int
     device: Literal["auto", "cpu", "cuda"]
+    precision: Literal["auto", "float32"]
     sync: bool
 
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, PolicyModel, State
 from arkml.learning.checkpoint_files import CheckpointDamaged
-from arkml.learning.jax_engine import CompiledAhead, find_device, nothing
-from arkml.learning.networks import learning_rate, random_key
+from arkml.learning.jax_engine import Compilable, CompiledAhead, find_devices, nothing
+from arkml.learning.networks import learning_rate, mapped, random_key
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import PolicyTemplate, PolicyWeights
 from arkml.learning.rate_limiter import MOST_UPDATES, RateLimiter
 from arkml.learning.replay_buffer import ReplayBuffer, empty_block, most_batches
 from arkml.learning.tensors import flatten, restored
+
+log = SafeLogger(__name__)
+
+FASTER = 1.0 / 1.2
+"""The share of the time by which another device has to make updates to be used."""
+
+TRIALS = 4
+"""Calls that two devices make both, to be compared; the first one does not count."""
+
+_REASON = 200  # characters of what a driver says
 
 
 class CompiledAlgorithm(ABC):
@@ -25,14 +37,23 @@ class CompiledAlgorithm(ABC):
     Base class of an algorithm whose state is a tree of arrays, and whose updates JAX compiles.
 
     A policy can be exported without JAX. A subclass has its rows, its pace and `train`, which calls
-    functions of `compiled` with the state and sets the state by `advance`. `n_opts` counts updates,
-    including updates before a restart. `at_work` is called during a long call of `train`, so that
-    the learner does not seem to hang.
+    functions of `compiled` with the state, its updates by `updated`, and sets the state by
+    `advance`. `n_opts` counts updates, including updates before a restart. `at_work` is called
+    during a long call of `train`, so that the learner does not seem to hang.
+
+    Where a GPU is there and no device is asked for, the first updates are made on the processor,
+    while threads compile for the GPU. Then both make the same updates some times, of the rows of
+    the training, and if the GPU takes less than FASTER of the time, all later ones are made there.
+    In lockstep bits may not depend on times, so it stays on the processor.
     """
 
     def __init__(self, settings: Settings, normalizer: Normalizer, first: Any) -> None:
         """Begin with the state `first`. Raises InvalidSettings if there is no such device."""
-        self.device = find_device(settings.device)
+        self._devices = find_devices(settings.device)
+        self.device = self._devices[0]
+        is_tried = len(self._devices) > 1 and not settings.sync
+        self._rival = self._devices[1] if is_tried else ""
+        self._seconds: list[tuple[float, float]] = []  # of updates, here and by the rival
         self.n_opts = 0
         self.at_work: Callable[[], None] = nothing
         self._settings = settings
@@ -55,9 +76,19 @@ class CompiledAlgorithm(ABC):
                 functions that are not wide then become unusable.
 
         """
-        made = CompiledAhead(load, examples, self.device, wide=wide, at_work=lambda: self.at_work())
+        program = Compilable(load, examples, wide, self._settings.precision == "float32")
+        made = CompiledAhead(program, self._devices, at_work=lambda: self.at_work())
         self._compiled.append(made)
+        self._seconds.clear()
         return made
+
+    def updated(self, make_updates: CompiledAhead, *arguments: Any) -> Any:
+        """Return the result of a function of `compiled` that makes updates."""
+        began = time.perf_counter()
+        outcome = make_updates(*arguments)
+        if self._rival:
+            self._try_rival(time.perf_counter() - began, make_updates, arguments)
+        return outcome
 
     def prepare(self) -> None:
         """Begin to compile the updates."""
@@ -75,6 +106,51 @@ class CompiledAlgorithm(ABC):
             )
         self._state = outcome.state
         self.n_opts += updates
+
+    def _try_rival(
+        self, seconds: float, make_updates: CompiledAhead, arguments: Sequence[Any]
+    ) -> None:
+        """
+        Have another device make the same updates, once it has its programs; use it if it is faster.
+
+        Args:
+            seconds: What the updates have taken here.
+            make_updates: The function that has made them.
+            arguments: Its arguments.
+
+        """
+        try:
+            for function in self._compiled:
+                function.begin(self._rival)
+            if not all(function.is_compiled(self._rival) for function in self._compiled):
+                return
+            copies = [mapped(np.asarray, argument) for argument in arguments]
+            began = time.perf_counter()
+            make_updates.on(self._rival, *copies)
+            self._seconds.append((seconds, time.perf_counter() - began))
+        except Exception as error:  # noqa: BLE001  whatever its driver raises: it is not needed
+            reason = str(error).strip().partition("\n")[0][:_REASON]
+            log.warning("updates stay on %s: %s fails (%s)", self.device, self._rival, reason)
+            self._rival = ""
+            return
+        if len(self._seconds) < TRIALS:
+            return
+        own, other = np.median(self._seconds[1:], axis=0)  # the first one warms a device up
+        log.info(
+            "updates are made on %s from now on: %.3g ms on %s, %.3g ms on %s",
+            self._rival if other < FASTER * own else self.device,
+            1e3 * own, self.device, 1e3 * other, self._rival,
+        )  # fmt: skip
+        if other < FASTER * own:
+            self.device, self._devices = self._rival, (self._rival,)
+            self._state = mapped(np.array, self._state)
+            for function in self._compiled:
+                function.use(self.device)
+        self._rival = ""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return whether updates are made on a GPU, if there is one."""
+        return {"train/on_gpu": float(self.device == "cuda")} if "cuda" in self._devices else {}
 
     @abstractmethod
     def weights(self) -> PolicyWeights:
@@ -177,8 +253,8 @@ class ReplayAlgorithm(CompiledAlgorithm):
         while updates:
             count = min(updates, len(self._block.features))
             self._gather(count)
-            outcome = self._make_updates(
-                self._state, self._block, np.int32(count), self._key, rates
+            outcome = self.updated(
+                self._make_updates, self._state, self._block, np.int32(count), self._key, rates
             )
             self.advance(outcome, count)
             updates -= count
@@ -196,7 +272,9 @@ class ReplayAlgorithm(CompiledAlgorithm):
         """Return the figures of the newest update and of the replay buffer."""
         held = self.buffer.held
         figures = {} if self._figures is None else self._described(*map(float, self._figures))
-        return figures | {
+        return {
+            **super().metrics(),
+            **figures,
             "replay/fill": held / self._settings.memory_max_size,
             "replay/demonstration_share": self.buffer.demonstrations / held if held else 0.0,
         }

@@ -10,6 +10,7 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from threading import Lock, Thread
@@ -51,18 +52,20 @@ def widen(count: int) -> None:
     _widest = count
 
 
-def find_device(device: str) -> str:
+def find_devices(device: str) -> tuple[str, ...]:
     """
-    Return the device that "auto", "cpu" or "cuda" means on this machine: "cpu" or "cuda".
+    Return the devices that "auto", "cpu" or "cuda" means on this machine, one to begin on first.
 
     JAX is asked for its devices; for "auto" only where a plug-in of JAX is installed, since its
-    import takes seconds. Raises InvalidSettings if "cuda" is asked for and there is none.
+    import takes seconds. Where it finds a GPU, "auto" begins on the processor, which has compiled
+    its programs sooner, and the GPU is tried then. Raises InvalidSettings if "cuda" is asked for
+    and there is none.
     """
     if device == "cpu" or (device == "auto" and not _has_plugins()):
-        return "cpu"
+        return ("cpu",)
     try:
         if _jax().devices("cuda"):
-            return "cuda"
+            return ("cuda",) if device == "cuda" else ("cpu", "cuda")
         reason = "it has no devices of this kind"
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0][:_REASON]
@@ -71,80 +74,117 @@ def find_device(device: str) -> str:
             f"device is 'cuda', and JAX finds none here ({reason}): use 'cpu' or 'auto', or"
             " install arkml[cuda] on Linux with an NVIDIA GPU"
         )
-    return "cpu"
+    return ("cpu",)
 
 
 def nothing() -> None:
     """Do nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Compilable:
+    """
+    What a function is compiled from.
+
+    Attributes:
+        load: Imports and returns the function.
+        shapes: Examples of its arguments, numpy arrays in tuples and lists.
+        wide: Whether it computes on all threads of `widen`, on a processor.
+        is_exact: Whether products are of float32 on every device. On a GPU they are of TF32 else,
+            numbers of float32 that are rounded to 10 bits before they are multiplied.
+
+    """
+
+    load: Callable[[], Callable[..., Any]]
+    shapes: Any
+    wide: bool = False
+    is_exact: bool = False
+
+
 class CompiledAhead:
     """
     A function that a thread compiles ahead of its first call, for one shape of arguments.
 
-    `load` imports and returns the function; `shapes` are examples of its arguments, numpy arrays in
-    tuples and lists. The thread starts with `begin` or the first call; calls wait for it, and raise
-    the error of a failed compilation. A `wide` function computes on all threads of `widen`.
-    `at_work` is called every second while a call waits.
+    The thread starts with `begin` or the first call on a device; calls wait for it, and raise the
+    error of a failed compilation. It may be compiled for all of `devices`, and computes on the
+    first. `at_work` is called every second while a call waits.
     """
 
     def __init__(
         self,
-        load: Callable[[], Callable[..., Any]],
-        shapes: Any,
-        device: str,
+        program: Compilable,
+        devices: tuple[str, ...],
         *,
-        wide: bool = False,
         at_work: Callable[[], None] = nothing,
     ) -> None:
         self._at_work = at_work
-        self._compiled: Future[Callable[..., Any]] = Future()
-        self._arguments = (load, shapes, device, wide)
-        self._has_begun = False
+        self._program = program
+        self._device = devices[0]
+        self._is_alone = devices == ("cpu",)
+        self._compiled: dict[str, Future[Callable[..., Any]]] = {}
 
-    def begin(self) -> None:
-        """Start the compilation, unless it was started before."""
-        if not self._has_begun:
-            self._has_begun = True
-            Thread(target=self._compile, name="arkml-compile", daemon=True).start()
+    def begin(self, device: str = "") -> None:
+        """Start the compilation for a device, the function's own by default, unless it was."""
+        device = device or self._device
+        if device not in self._compiled:
+            self._compiled[device] = Future()
+            Thread(target=self._compile, args=[device], name="arkml-compile", daemon=True).start()
+
+    def is_compiled(self, device: str) -> bool:
+        """Return whether the compilation for a device has ended, well or not."""
+        return device in self._compiled and self._compiled[device].done()
+
+    def use(self, device: str) -> None:
+        """Compute on a device from now on, and forget the programs for others."""
+        self._device = device
+        self._compiled = {name: one for name, one in self._compiled.items() if name == device}
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function, and return its results once they are computed, as arrays of JAX."""
-        self.begin()
-        while not wait([self._compiled], timeout=_SIGN_EVERY).done:
+        return self.on(self._device, *arguments)
+
+    def on(self, device: str, *arguments: Any) -> Any:
+        """Call the function on a device."""
+        self.begin(device)
+        compiled = self._compiled[device]
+        while not wait([compiled], timeout=_SIGN_EVERY).done:
             self._at_work()
-        function = self._compiled.result()
-        return _jax().block_until_ready(function(*arguments))
+        return _jax().block_until_ready(compiled.result()(*arguments))
 
-    def _compile(self) -> None:
+    def _compile(self, device: str) -> None:
+        compiled = self._compiled[device]
         try:
-            self._compiled.set_result(_compile(*self._arguments))
+            compiled.set_result(_compile(self._program, device, self._is_alone))
         except Exception as error:  # noqa: BLE001  raised where the function is called
-            self._compiled.set_exception(error)
+            compiled.set_exception(error)
 
 
-def _compile(
-    load: Callable[[], Callable[..., Any]], shapes: Any, device: str, wide: bool
-) -> Callable[..., Any]:
+def _compile(program: Compilable, device: str, is_alone: bool) -> Callable[..., Any]:
     with _configuring:
-        if wide and device == "cpu":
+        if program.wide and device == "cpu":
             _open_widely()
-        jax = _configured(device)
-    function = load()
-    structs = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), shapes)
-    with jax.default_device(jax.devices(device)[0]):
+        jax = _configured(is_alone)
+    function = program.load()
+    shape = jax.ShapeDtypeStruct
+    structs = jax.tree.map(lambda value: shape(value.shape, value.dtype), program.shapes)
+    precision = "tensorfloat32" if device == "cuda" and not program.is_exact else "float32"
+    with jax.default_device(_device(device)), jax.default_matmul_precision(precision):
         compiled: Callable[..., Any] = jax.jit(function).lower(*structs).compile()
     _trim_memory()
     return compiled
 
 
+def _device(name: str) -> Any:
+    """Return a device of JAX."""
+    return _jax().devices(name)[0]
+
+
 @cache
-def _configured(device: str) -> Any:
-    """Return JAX, configured to keep the programs that it compiles for a device."""
+def _configured(is_alone: bool) -> Any:
+    """Return JAX, configured to keep its programs; `is_alone` for processors and nothing else."""
     jax = _jax()
-    if device == "cpu":
+    if is_alone:
         jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_default_matmul_precision", "float32")  # no TF32
     open_cache(jax, os.environ.get(_THREADS, ""))
     return jax
 

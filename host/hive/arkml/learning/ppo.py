@@ -445,6 +445,7 @@ class Ppo(CompiledAlgorithm):
         """Return how full the rollout is, and how many rows were not learned from."""
         fill = min(1.0, self.buffer.transitions / self._settings.rollout_rows)
         return {
+            **super().metrics(),
             "replay/fill": fill,
             "replay/rollout_rows": float(self._settings.rollout_rows),
             "hive/stale_rows": float(self.buffer.stale_rows),
@@ -580,7 +581,8 @@ class Ppo(CompiledAlgorithm):
             left = per_epoch - done % per_epoch
             count = min(left, max(1, int(CALL_SECONDS / each))) if is_long else len(minibatches)
             part, began = minibatches[done : done + count], time.monotonic()
-            outcome = self._make_updates(
+            outcome = self.updated(
+                self._make_updates,
                 state,
                 rows,
                 _padded(part, self._most_minibatches),

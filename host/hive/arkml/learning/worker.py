@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     os.nice(_NICE)  # for this thread, and all threads that it starts
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # learners share a GPU
     limit_threads(1)
     widen(options.threads or usable_processors())
     watch_parent(_PARENT_PIPE, os.getppid(), lambda: os._exit(STOPPED))
@@ -78,7 +79,7 @@ def warm_up() -> None:
     from arkml.learning.learner import make_algorithm
     from arkml.learning.normalizer import Normalizer
 
-    settings = Settings(1, 1, hidden=8, layers=1, memory_max_size=1_000, batch_size=2)
+    settings = Settings(1, 1, hidden=8, layers=1, memory_max_size=1_000, batch_size=2, sync=True)
     algorithm = make_algorithm(settings, Normalizer(1, active=False))
     algorithm.policy()
     rows = RowColumns.empty(3, 1, 1)

@@ -26,6 +26,8 @@ KEY = "arkml"
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[str, ...] = get_args(Device)
 
+Precision = Literal["auto", "float32"]
+
 Pace = Literal["auto", "efficient", "throughput"]
 
 EncoderSize = Literal["small", "large", "impala"]
@@ -81,6 +83,8 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
         epochs: Number of passes of PPO over these rows, in minibatches of `batch_size`.
         target_kl: Divergence of the policy within the last epoch of a rollout by which PPO adapts
             its learning rate, 0 for a rate as it is set.
+        device: Where updates are made; "auto" is the processor, and a GPU once it is faster.
+        precision: Whether products on a GPU are of TF32 ("auto") or of float32.
         sync: True runs in lockstep with one host.
         max_episode_steps: Steps after which the hosts cut episodes off, 0 for no limit; hosts set
             it.
@@ -128,6 +132,7 @@ class Settings(WireStruct, frozen=True, forbid_unknown_fields=True):
     seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
     sync_interval: _UpTo32Bits = 1
     device: Device = "auto"
+    precision: Precision = "auto"
     sync: bool = False
     max_episode_steps: Annotated[int, Meta(ge=0, le=MAX_COUNT)] = 0
     parts: Annotated[tuple[Part, ...], Meta(max_length=256)] = ()
