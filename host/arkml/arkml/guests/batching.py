@@ -206,6 +206,7 @@ class Batcher:
         self._words = arena.word_array
         self._columns = columns
         self._guests: Sequence[CallLoop] = ()
+        self._workspace: PolicyWorkspace | None = None  # of their policies
         self._version = -1
         self._groups: list[Group] = []
         self._fitted: set[Shape] = set()  # by sessions, of one row
@@ -228,10 +229,11 @@ class Batcher:
         answered, by their index in `guests`.
         """
         self._rounds += 1
-        workspace = guests[0].instance.library.workspace
-        workspace.refused = None  # by a run before
         if not self._fits(guests):
             self._plan(guests)
+        workspace = self._workspace
+        assert workspace is not None
+        workspace.refused = None  # by a run before
         lockstep = self._lockstep
         is_low = lockstep.spent > lockstep.alert
         failed: list[Group] = []
@@ -360,6 +362,7 @@ class Batcher:
         self._answers = (controls + at.ANSWER) >> 2
         self._counts = np.array(counts, np.intp)
         self._guests = tuple(guests)  # itself, if it is one
+        self._workspace = guests[0].instance.library.workspace
         self._version = self._columns.version
         self._seen = np.concatenate((self._words[self._records], self._words[self._counts]))
 

@@ -103,6 +103,7 @@ class Fleet(Sealed, Unique, Closing):
         self._module = guests[0].module
         self.name: str = self._module.name
         self._limits = self._module.limits
+        self._usual = call_limits(self._limits, RUN_SECONDS)
         self._call_guard = shared.call_guard
         self._make = make
         self._require_room = require_room
@@ -787,7 +788,8 @@ class Fleet(Sealed, Unique, Closing):
     def _run(
         self, found: Callable[[], FleetCall], arguments: tuple[Numbers, ...], budget: Budget
     ) -> FleetResult:
-        seconds, call_seconds = call_limits(self._limits, budget)
+        is_usual = budget is RUN_SECONDS
+        seconds, call_seconds = self._usual if is_usual else call_limits(self._limits, budget)
         self._call_guard.begin(self.name)
         try:
             call = found()

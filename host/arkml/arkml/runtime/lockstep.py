@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from arkml.arrays import Marks, some
+from arkml.arrays import Marks
 from arkml.runtime import bindings, native
 from arkml.runtime.account import (
     KINDS,
@@ -234,7 +234,7 @@ class Lockstep:
         """
         index = self._index(places)
         outside = ~self._rounds.are_in_calls(index)
-        if some(outside):  # once: resuming is cheaper (decision 15)
+        if 1 in outside.tobytes():  # once: resuming is cheaper (decision 15)
             self._calls = np.zeros_like(loops)
             self._calls[outside] = loops[outside]
         self._words[self._at(_ANSWER, places)] = 1
@@ -247,7 +247,10 @@ class Lockstep:
         self.calls += 1
         self.spent = self.beside = 0.0
         self._calls = None
-        self.alert = _alert_of(budget)
+        if budget is None:
+            self.alert = math.inf
+        else:
+            self.alert = budget / 2 if budget <= SHORT else budget - ALERT
 
     def advance(self, places: Sequence[int], check: Callable[[], None]) -> Turn:
         """
@@ -450,13 +453,6 @@ class Lockstep:
                 *((controls + number) >> 3 for number in _NUMBERS),
             ]
         return self._fields
-
-
-def _alert_of(budget: float | None) -> float:
-    """Return the seconds after which `advance` leaves a guest with this budget to its fiber."""
-    if budget is None:
-        return math.inf
-    return budget / 2 if budget <= SHORT else budget - ALERT
 
 
 def _nothing_to_settle() -> None:
