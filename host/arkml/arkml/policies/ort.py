@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_bool, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -211,9 +211,9 @@ class _Owned:
         self._release = api.releases[self._kind]
         self.address = address
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         address, self.address = getattr(self, "address", 0), 0
-        if address and not sys.is_finalizing():
+        if address and not is_ending():  # the module may have lost its names by then
             self._release(address)
 
 
