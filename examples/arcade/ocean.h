@@ -19,6 +19,7 @@
  *
  *   GAME_AGENTS       the agents of one copy: 1
  *   GAME_COPIES       the copies of a guest that nobody configures: as many as have 1,024 agents
+ *   GAME_CONFIG       the configuration of its run, as text: "{}"
  *   GAME_VALUE        the number that the game wants for a choice of a branch: the choice
  *   GAME_TERMINATED   true if the step ended the episode of an agent: its terminal is set
  *   GAME_TRUNCATED    true if the step cut it: of one agent, if the game logged without a terminal
@@ -90,6 +91,9 @@ static inline int arcade_rand(void) {
 #endif
 #ifndef GAME_COPIES
 #define GAME_COPIES ((1023 + GAME_AGENTS) / GAME_AGENTS)
+#endif
+#ifndef GAME_CONFIG
+#define GAME_CONFIG "{}"
 #endif
 #ifndef GAME_VALUE
 #define GAME_VALUE(branch, choice) (choice)
@@ -270,10 +274,10 @@ ARK_EXPORT("arkml_seed") void arkml_seed(uint64_t seed) { arcade_seed = seed; }
 
 /* Without a run all agents take zeros. */
 ARK_EXPORT("ark_initialize") void ark_initialize(void) {
-    static const uint8_t NAME[] = GAME_NAME, HIVE[] = "localhost";
+    static const uint8_t NAME[] = GAME_NAME, HIVE[] = "localhost", CONFIG[] = GAME_CONFIG;
     ArkErrorCode code = ark_ml_v3_start_training(
         HIVE, sizeof HIVE - 1, 12356, NAME, sizeof NAME - 1, NAME, sizeof NAME - 1, GAME_FEATURES,
-        ARCADE_ACTIONS, 0, (const uint8_t *)"{}", 2, NAME, 0, 24 * 60 * 60, &arcade_starting);
+        ARCADE_ACTIONS, 0, CONFIG, sizeof CONFIG - 1, NAME, 0, 24 * 60 * 60, &arcade_starting);
     arcade_mode = code == ARK_ERROR_CODE_SUCCESS ? ARCADE_STARTING : ARCADE_IDLE;
 }
 

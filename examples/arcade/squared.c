@@ -7,6 +7,9 @@
 #define GAME_FEATURES 121
 #define GAME_BRANCHES 5
 #define GAME_PARTS {"name": "board", "shape": [11, 11], "low": 0, "high": 2}
+/* To leave the board loses at once, to stand still loses later. Without a large bonus for entropy
+   agents learn to stand still where they have not found the way to a target. */
+#define GAME_CONFIG "{\"arkml\":{\"entropy_coefficient\":0.05}}"
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #include "ocean.h"
 
