@@ -152,10 +152,18 @@ def test_a_board_without_such_choices_has_no_chooser():
         (board("cells"), (CELLS,), ""),
         (board("rows", branch=1), (2, HEIGHT), ""),
         (board("cells", first=1), (CELLS + 1,), ""),
-        (board("cells", first=1), (CELLS,), "its 20 cells are choices from 1 on, and branch 0 has"),
-        (board("rows"), (HEIGHT - 1,), "its 4 rows are choices from 0 on, and branch 0 has 3"),
-        (board("columns", branch=1), (WIDTH,), "of branch 1, and there are 1 branches"),
-        (board("columns"), (), "choices of branch 0, and there are 0 branches"),
+        (
+            board("cells", first=1),
+            (CELLS,),
+            "its cells are the choices 1 to 20, and branch 0 has 0 to 19",
+        ),
+        (board("rows"), (HEIGHT - 1,), "its rows are the choices 0 to 3, and branch 0 has 0 to 2"),
+        (
+            board("columns", branch=1),
+            (WIDTH,),
+            "of branch 1, counted from 0, and the number of branches is 1",
+        ),
+        (board("columns"), (), "of branch 0, counted from 0, and the number of branches is 0"),
     ],
 )
 def test_places_have_to_fit_a_branch(part, branches, fault):

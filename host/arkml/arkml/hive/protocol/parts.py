@@ -246,12 +246,12 @@ def choices_fault(parts: Iterable[Part], branches: Sequence[int]) -> str:
         if branch >= len(branches):
             return (
                 f"observation {part.name!r}: its {part.choices.are} are choices of branch {branch},"
-                f" and there are {len(branches)} branches"
+                f" counted from 0, and the number of branches is {len(branches)}"
             )
         if first + part.places > branches[branch]:
             return (
-                f"observation {part.name!r}: its {part.places} {part.choices.are} are choices from"
-                f" {first} on, and branch {branch} has {branches[branch]} choices"
+                f"observation {part.name!r}: its {part.choices.are} are the choices {first} to"
+                f" {first + part.places - 1}, and branch {branch} has 0 to {branches[branch] - 1}"
             )
     return ""
 
