@@ -6,9 +6,12 @@ import sys
 from functools import cache
 
 import pytest
+from tests.integration.test_learner import write_run
 
 from arkml.errors import InvalidSettings
-from arkml.learning import jax_engine
+from arkml.hive.protocol.settings import Settings
+from arkml.learning import compiled_algorithm, jax_engine
+from arkml.learning.learner import Learner
 
 
 class FakeJax:
@@ -73,12 +76,14 @@ ON, COMPILE, LINES, USED = jax_engine.CompiledAhead.on, jax_engine._compile, [],
 def on(self, device, *arguments):
     USED.append(device)
     time.sleep(seconds.get(device, 0.0))
+    if broken == "silence" and device == "cuda":
+        time.sleep(600)
     if broken == "call" and device == "cuda":
         raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS\\nand more")
     return ON(self, device, *arguments)
 
 def compile_(program, device, is_alone):
-    if broken == "compilation" and device == "cuda":
+    if broken == "compilation" and device == "cuda" and program.load.args[0] != "make_updates":
         raise RuntimeError("no libdevice")
     return COMPILE(program, device, is_alone)
 
@@ -89,6 +94,8 @@ class Lines(logging.Handler):
 logging.getLogger("arkml").addHandler(Lines())
 logging.getLogger("arkml").setLevel("INFO")
 jax_engine.CompiledAhead.on, jax_engine._compile = on, compile_
+if broken == "silence":
+    jax_engine.PATIENCE = 0.5
 jax_engine._device = lambda name: jax.devices("cpu")[int(name == "cuda")]
 compiled_algorithm.find_devices = lambda device: tuple(devices)
 
@@ -128,14 +135,19 @@ for number in range(9):
 tensors = {name: one.tolist() for name, one in made.state().tensors.items()}
 places = {one.id for leaf in jax.tree.leaves(made._state) if hasattr(leaf, "devices")
           for one in leaf.devices()}
-print(json.dumps([made.device, tensors, LINES, USED[-1], sorted(places), made.metrics()]))
+last, metrics = USED[-1], made.metrics()
+if name == "ppo":
+    made._size(made._settings)  # as where more agents come
+print(json.dumps([made.device, tensors, LINES, last, sorted(places), metrics, made._rival]))
+sys.stdout.flush()
+os._exit(0)  # without waiting for a device that is silent
 """
 SLOW_CPU, SLOW_GPU = {"cpu": 0.05}, {"cuda": 0.05}
 BOTH = ("cpu", "cuda")
 
 
 def trained(name, devices, seconds, broken="", *, sync=False):
-    """Device, tensors, lines of the log, device of the last call, of the state, and metrics."""
+    """Device, tensors, log, devices of the last call and of the state, metrics, what is tried."""
     given = json.dumps([name, devices, seconds, broken, sync])
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, given], stdout=subprocess.PIPE, check=True
@@ -150,7 +162,7 @@ def alone_on_a_processor(name):
 
 @pytest.mark.parametrize("name", ["sac", "ppo", "wide ppo"])
 def test_updates_move_to_a_gpu_that_is_faster_and_go_on_there_as_before(name):
-    device, tensors, lines, last, places, metrics = trained(name, BOTH, SLOW_CPU)
+    device, tensors, lines, last, places, metrics, rival = trained(name, BOTH, SLOW_CPU)
     alone = alone_on_a_processor(name)
 
     assert (device, last) == ("cuda", "cuda")
@@ -159,30 +171,55 @@ def test_updates_move_to_a_gpu_that_is_faster_and_go_on_there_as_before(name):
     (line,) = [line for line in lines if "updates are made on" in line]
     assert line.startswith("updates are made on cuda from now on: ")
     assert metrics["train/on_gpu"] == 1.0
+    assert rival == ""
     assert alone[0] == "cpu"
     assert "train/on_gpu" not in alone[5]
 
 
 @pytest.mark.parametrize("name", ["sac", "ppo"])
 def test_updates_stay_on_a_processor_that_is_faster(name):
-    device, tensors, lines, last, places, metrics = trained(name, BOTH, SLOW_GPU)
+    device, tensors, lines, last, places, metrics, rival = trained(name, BOTH, SLOW_GPU)
 
     assert (device, last, places) == ("cpu", "cpu", [0])
     assert tensors == alone_on_a_processor(name)[1]
     assert [line for line in lines if line.startswith("updates are made on cpu from now on: ")]
     assert metrics["train/on_gpu"] == 0.0
+    assert rival == ("cuda" if name == "ppo" else "")  # for other shapes it is tried anew
 
 
 @pytest.mark.parametrize(
-    ("broken", "reason"),
-    [("call", "CUDA_ERROR_ILLEGAL_ADDRESS"), ("compilation", "no libdevice")],
+    ("name", "broken", "reason"),
+    [
+        ("sac", "call", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        ("ppo", "compilation", "no libdevice"),  # of one of its functions
+        ("sac", "silence", "it has not answered for 0.5 seconds"),
+    ],
 )
-def test_a_gpu_that_fails_is_named_once_and_the_processor_goes_on(broken, reason):
-    device, tensors, lines, *_ = trained("sac", BOTH, SLOW_CPU, broken)
+def test_a_gpu_that_fails_is_named_once_and_the_processor_goes_on(name, broken, reason):
+    device, tensors, lines, *_, rival = trained(name, BOTH, SLOW_CPU, broken)
 
-    assert device == "cpu"
-    assert tensors == alone_on_a_processor("sac")[1]
+    assert (device, rival) == ("cpu", "")
+    assert tensors == alone_on_a_processor(name)[1]
     assert lines == [f"updates stay on cpu: cuda fails ({reason})"]
+
+
+def test_a_run_whose_learner_fails_on_a_gpu_stays_on_the_processor(tmp_path, monkeypatch):
+    asked = []
+
+    def find(device):
+        asked.append(device)
+        return ("cpu",)
+
+    monkeypatch.setattr(compiled_algorithm, "find_devices", find)
+    run = write_run(tmp_path / "run", Settings(2, 1))
+    first = Learner.open(run)
+    first.leave_gpu()  # it is on none
+    Learner.open(run)
+    first.algorithm.device = "cuda"
+    first.leave_gpu()
+    Learner.open(run)
+
+    assert asked == ["auto", "auto", "cpu"]
 
 
 def test_in_lockstep_no_gpu_is_tried():

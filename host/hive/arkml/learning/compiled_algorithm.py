@@ -27,7 +27,7 @@ FASTER = 1.0 / 1.2
 """The share of the time by which another device has to make updates to be used."""
 
 TRIALS = 4
-"""Calls that two devices make both, to be compared; the first one does not count."""
+"""Turns of updates that two devices make both, to be compared; the first does not count."""
 
 _REASON = 200  # characters of what a driver says
 
@@ -37,14 +37,15 @@ class CompiledAlgorithm(ABC):
     Base class of an algorithm whose state is a tree of arrays, and whose updates JAX compiles.
 
     A policy can be exported without JAX. A subclass has its rows, its pace and `train`, which calls
-    functions of `compiled` with the state, its updates by `updated`, and sets the state by
-    `advance`. `n_opts` counts updates, including updates before a restart. `at_work` is called
-    during a long call of `train`, so that the learner does not seem to hang.
+    functions of `compiled` by `called`, with the state, and sets the state by `advance`. `n_opts`
+    counts updates, including updates before a restart. `at_work` is called during a long call of
+    `train`, so that the learner does not seem to hang.
 
     Where a GPU is there and no device is asked for, the first updates are made on the processor,
-    while threads compile for the GPU. Then both make the same updates some times, of the rows of
-    the training, and if the GPU takes less than FASTER of the time, all later ones are made there.
-    In lockstep bits may not depend on times, so it stays on the processor.
+    while threads compile for the GPU. Then both compute the same for some turns of updates, with
+    the rows of the training, and if the GPU takes less than FASTER of the time, all that follows is
+    computed there. Other shapes, as for more agents, are tried anew. In lockstep bits may not
+    depend on times, so it stays on the processor.
     """
 
     def __init__(self, settings: Settings, normalizer: Normalizer, first: Any) -> None:
@@ -52,8 +53,10 @@ class CompiledAlgorithm(ABC):
         self._devices = find_devices(settings.device)
         self.device = self._devices[0]
         is_tried = len(self._devices) > 1 and not settings.sync
-        self._rival = self._devices[1] if is_tried else ""
-        self._seconds: list[tuple[float, float]] = []  # of updates, here and by the rival
+        self._candidate = self._devices[1] if is_tried else ""
+        self._rival = ""  # the candidate, while it is tried
+        self._spent = 0.0, 0.0  # seconds of the present turn, here and by the rival
+        self._trials: list[tuple[float, float]] = []  # of those before
         self.n_opts = 0
         self.at_work: Callable[[], None] = nothing
         self._settings = settings
@@ -79,15 +82,16 @@ class CompiledAlgorithm(ABC):
         program = Compilable(load, examples, wide, self._settings.precision == "float32")
         made = CompiledAhead(program, self._devices, at_work=lambda: self.at_work())
         self._compiled.append(made)
-        self._seconds.clear()
+        self._rival, self._spent = self._candidate, (0.0, 0.0)  # for these shapes, too
+        self._trials.clear()
         return made
 
-    def updated(self, make_updates: CompiledAhead, *arguments: Any) -> Any:
-        """Return the result of a function of `compiled` that makes updates."""
+    def called(self, function: CompiledAhead, *arguments: Any) -> Any:
+        """Return the result of a function of `compiled`, computed by the present device."""
         began = time.perf_counter()
-        outcome = make_updates(*arguments)
+        outcome = function(*arguments)
         if self._rival:
-            self._try_rival(time.perf_counter() - began, make_updates, arguments)
+            self._try_rival(time.perf_counter() - began, function, arguments)
         return outcome
 
     def prepare(self) -> None:
@@ -106,47 +110,60 @@ class CompiledAlgorithm(ABC):
             )
         self._state = outcome.state
         self.n_opts += updates
+        self._compare()
 
-    def _try_rival(
-        self, seconds: float, make_updates: CompiledAhead, arguments: Sequence[Any]
-    ) -> None:
+    def _try_rival(self, seconds: float, function: CompiledAhead, arguments: Sequence[Any]) -> None:
         """
-        Have another device make the same updates, once it has its programs; use it if it is faster.
+        Have another device compute the same, once it has all programs, and note what both took.
 
         Args:
-            seconds: What the updates have taken here.
-            make_updates: The function that has made them.
-            arguments: Its arguments.
+            seconds: What the present device took.
+            function: What was computed.
+            arguments: The arguments of that.
 
         """
         try:
-            for function in self._compiled:
-                function.begin(self._rival)
-            if not all(function.is_compiled(self._rival) for function in self._compiled):
+            for each in self._compiled:
+                each.begin(self._rival)
+            if not all(each.is_compiled(self._rival) for each in self._compiled):
                 return
             copies = [mapped(np.asarray, argument) for argument in arguments]
-            began = time.perf_counter()
-            make_updates.on(self._rival, *copies)
-            self._seconds.append((seconds, time.perf_counter() - began))
+            other = function.seconds_on(self._rival, *copies)
         except Exception as error:  # noqa: BLE001  whatever its driver raises: it is not needed
             reason = str(error).strip().partition("\n")[0][:_REASON]
             log.warning("updates stay on %s: %s fails (%s)", self.device, self._rival, reason)
-            self._rival = ""
+            self._candidate = ""
+            self._stay()
             return
-        if len(self._seconds) < TRIALS:
+        own, others = self._spent
+        self._spent = own + seconds, others + other
+
+    def _compare(self) -> None:
+        """Decide where updates are made from now on, once enough of them were made by both."""
+        if not self._rival or not self._spent[1]:
             return
-        own, other = np.median(self._seconds[1:], axis=0)  # the first one warms a device up
+        self._trials.append(self._spent)
+        self._spent = 0.0, 0.0
+        if len(self._trials) < TRIALS:
+            return
+        own, other = np.median(self._trials[1:], axis=0)  # the first one warms a device up
+        is_faster = other < FASTER * own
         log.info(
             "updates are made on %s from now on: %.3g ms on %s, %.3g ms on %s",
-            self._rival if other < FASTER * own else self.device,
+            self._rival if is_faster else self.device,
             1e3 * own, self.device, 1e3 * other, self._rival,
         )  # fmt: skip
-        if other < FASTER * own:
+        if is_faster:
             self.device, self._devices = self._rival, (self._rival,)
             self._state = mapped(np.array, self._state)
-            for function in self._compiled:
-                function.use(self.device)
+            self._candidate = ""
+        self._stay()
+
+    def _stay(self) -> None:
+        """Compute on the present device alone."""
         self._rival = ""
+        for function in self._compiled:
+            function.use(self.device)
 
     def metrics(self) -> Mapping[str, float]:
         """Return whether updates are made on a GPU, if there is one."""
@@ -253,7 +270,7 @@ class ReplayAlgorithm(CompiledAlgorithm):
         while updates:
             count = min(updates, len(self._block.features))
             self._gather(count)
-            outcome = self.updated(
+            outcome = self.called(
                 self._make_updates, self._state, self._block, np.int32(count), self._key, rates
             )
             self.advance(outcome, count)

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import pkgutil
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from arkml.learning.compilation_cache import open_cache
 _configuring = Lock()
 _THREADS = "PJRT_NPROC"
 _widest = 0
+PATIENCE = 30.0
+"""Seconds within which a device that is tried has to answer."""
+
 _SIGN_EVERY = 1.0  # seconds
 _REASON = 200  # characters of JAX's own reason
 _PLUGINS = "jax_plugins"
@@ -127,8 +131,9 @@ class CompiledAhead:
         """Start the compilation for a device, the function's own by default, unless it was."""
         device = device or self._device
         if device not in self._compiled:
-            self._compiled[device] = Future()
-            Thread(target=self._compile, args=[device], name="arkml-compile", daemon=True).start()
+            self._compiled[device] = _in_thread(
+                "arkml-compile", _compile, self._program, device, self._is_alone
+            )
 
     def is_compiled(self, device: str) -> bool:
         """Return whether the compilation for a device has ended, well or not."""
@@ -151,12 +156,34 @@ class CompiledAhead:
             self._at_work()
         return _jax().block_until_ready(compiled.result()(*arguments))
 
-    def _compile(self, device: str) -> None:
-        compiled = self._compiled[device]
+    def seconds_on(self, device: str, *arguments: Any) -> float:
+        """
+        Return the seconds that a device takes for the function, whose results are not used.
+
+        Raises TimeoutError if there are none within PATIENCE, which a thread waits for then.
+        """
+        began = time.monotonic()
+        ended = _in_thread("arkml-try", self.on, device, *arguments)
+        while not wait([ended], timeout=_SIGN_EVERY).done:
+            self._at_work()
+            if time.monotonic() > began + PATIENCE:
+                raise TimeoutError(f"it has not answered for {PATIENCE:g} seconds")
+        ended.result()
+        return time.monotonic() - began
+
+
+def _in_thread(name: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """Call a function in a thread that the process does not wait for at its end."""
+    ended: Future[Any] = Future()
+
+    def call() -> None:
         try:
-            compiled.set_result(_compile(self._program, device, self._is_alone))
-        except Exception as error:  # noqa: BLE001  raised where the function is called
-            compiled.set_exception(error)
+            ended.set_result(function(*arguments))
+        except Exception as error:  # noqa: BLE001  raised where the result is asked for
+            ended.set_exception(error)
+
+    Thread(target=call, name=name, daemon=True).start()
+    return ended
 
 
 def _compile(program: Compilable, device: str, is_alone: bool) -> Callable[..., Any]:

@@ -69,6 +69,8 @@ EXPLORED_ROWS = 10_000
 
 _ROWS_BEFORE = Settings(1, 1).memory_min_size
 
+_NO_GPU = "no_gpu"  # a file in the directory of a run whose learners stay on the processor
+
 GROUP = "arkml.learners"
 """The group of entry points that name algorithms."""
 
@@ -112,7 +114,9 @@ class Learner:
             active=settings.normalize,
             remembers=settings.memory > 0,
         )
-        algorithm = make_algorithm(settings, normalizer)
+        is_confined = settings.device == "auto" and (directory / _NO_GPU).exists()
+        confined = settings.changed({"device": "cpu"}) if is_confined else settings
+        algorithm = make_algorithm(confined, normalizer)
         log = LogReader(directory / "rows")
         learner = cls(run, Experience(settings, log, algorithm.buffer, normalizer), algorithm)
         if start is not None:
@@ -225,6 +229,11 @@ class Learner:
             ) from error
         self.restored_from = f"{checkpoint.run}@{checkpoint.n_opts}"
         self.pace.begin(counted, self.updates)
+
+    def leave_gpu(self) -> None:
+        """Keep the learners that follow in this run off a GPU that this one took by itself."""
+        if self.settings.device == "auto" and self.algorithm.device != "cpu":
+            (self.run.directory / _NO_GPU).touch()
 
     def commit(self, place: Place) -> None:
         """Allow reading all rows in the log before the position `place`."""

@@ -581,7 +581,7 @@ class Ppo(CompiledAlgorithm):
             left = per_epoch - done % per_epoch
             count = min(left, max(1, int(CALL_SECONDS / each))) if is_long else len(minibatches)
             part, began = minibatches[done : done + count], time.monotonic()
-            outcome = self.updated(
+            outcome = self.called(
                 self._make_updates,
                 state,
                 rows,
@@ -716,7 +716,7 @@ class Ppo(CompiledAlgorithm):
         intake = Intake(*(np.empty(shape, np.float32) for _ in Intake._fields))
         for part in chunks(rows, self._chunk):
             views = (_padded(column, self._chunk) for column in seen.columns(part))
-            outcome = self._gates(actor.weights, *views)
+            outcome = self.called(self._gates, actor.weights, *views)
             self.at_work()
             for column, each in zip(intake, outcome, strict=True):
                 taken = column[part]
@@ -742,7 +742,7 @@ class Ppo(CompiledAlgorithm):
             )
             if count < self._chunk or len(actions) < part.stop:
                 columns = (_padded(column, self._chunk) for column in columns)
-            scored = self._evaluate(actor.weights, *columns)
+            scored = self.called(self._evaluate, actor.weights, *columns)
             self.at_work()
             log_probs[part], values[part] = (np.asarray(each)[:count] for each in scored)
         return log_probs, values

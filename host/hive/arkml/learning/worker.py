@@ -125,6 +125,7 @@ def _learn(server: ServerConnection, directory: Path, waiting: Sequence[Message]
     except ServerGone:
         raise
     except Exception as error:
+        learner.leave_gpu()  # which may be what has failed
         server.send("fatal", reason=_described(error), retry=True)
         raise
     return STOPPED

@@ -56,6 +56,12 @@ class PlaceChoices(WireStruct, frozen=True, forbid_unknown_fields=True):
     branch: Annotated[int, Meta(ge=0, lt=256)] = 0
     first: Annotated[int, Meta(ge=0, lt=MOST_FEATURES)] = 0
 
+    def __str__(self) -> str:
+        """Return what follows the name of a part, such as " with cells to choose, from 1 on"."""
+        branch = f" in branch {self.branch}" if self.branch else ""
+        first = f", from {self.first} on" if self.first else ""
+        return f" with {self.are} to choose{branch}{first}"
+
 
 class Part(WireStruct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """
@@ -84,8 +90,7 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         """Return name, kind and shape, such as "tiles entities [20, 6]"."""
         kind = "" if self.kind == "vector" else f"{self.kind} "
         of = f" of {self.categories} categories" if self.categories else ""
-        chosen = f" with {self.choices.are} to choose" if self.choices else ""
-        return f"{self.name} {kind}{list(self.shape)}{of}{chosen}"
+        return f"{self.name} {kind}{list(self.shape)}{of}{self.choices or ''}"
 
     @property
     def size(self) -> int:
