@@ -11,7 +11,7 @@ from tests.node import Respondent
 
 import arkml.server.page
 from arkml import page_scripts
-from arkml.hive.protocol.parts import Part, in_words
+from arkml.hive.protocol.parts import Part, PlaceChoices, in_words
 from arkml.server.page.site_files import SHARED
 
 SITE = Path(arkml.server.page.__file__).parent / "site"
@@ -296,7 +296,13 @@ def test_a_histogram_is_asked_for_every_half_a_minute_and_drawn_from_what_is_kno
 
 
 def test_the_parts_of_rows_are_shown_in_words():
-    parts = [Part("me", (4,)), Part("tiles", (20, 6), "entities"), Part("b", (9, 9), "grid", 3)]
+    parts = [
+        Part("me", (4,)),
+        Part("tiles", (20, 6), "entities"),
+        Part("b", (9, 9), "grid", 3),
+        Part("c", (2, 2, 1), "grid", choices=PlaceChoices("cells", 1, 3)),
+        Part("d", (2, 2, 1), "grid", choices=PlaceChoices("rows")),
+    ]
     shown = asked("format", "setting", [part.as_json() for part in parts])
 
     assert shown == in_words(parts)

@@ -19,6 +19,7 @@ from arkml.base.short_reprs import cut_repr
 from arkml.base.terminal import harmless
 from arkml.errors import InvalidSpec
 from arkml.hive.protocol.parts import (
+    NO_CHOICES,
     WHITE,
     Kind,
     Part,
@@ -94,7 +95,8 @@ class PartDeclared(_Strict, frozen=True):
 
     def part(self, name: str) -> Part:
         """Return the part under this name, without its bounds."""
-        return Part(name, tuple(self.shape), self.kind, self.categories or 0, self.choices)
+        choices = self.choices or NO_CHOICES
+        return Part(name, tuple(self.shape), self.kind, self.categories or 0, choices)
 
 
 class ActionsDeclared(_Strict, frozen=True):

@@ -92,7 +92,7 @@ def columns_around(part: Part, branches: Sequence[int], outputs: int) -> tuple[i
 
 def chosen_of(part: Part) -> PlaceChoices:
     """Return the choices that are places of a part, which has some."""
-    assert part.choices is not None
+    assert isinstance(part.choices, PlaceChoices)
     return part.choices
 
 

@@ -168,7 +168,7 @@ def _parts(declared: BehaviorDeclared) -> tuple[ObservationPart, ...]:
                 is_goal,
                 field.kind,
                 field.part.categories,
-                field.part.choices,
+                field.part.choices or None,
             )
         )
     return tuple(shown)

@@ -14,7 +14,7 @@ from arkml.arrays import every, rounded_bytes
 from arkml.base.short_reprs import short_repr
 from arkml.batches import Floats
 from arkml.errors import InvalidActions
-from arkml.hive.protocol.parts import Kind, Part, PlaceChoices
+from arkml.hive.protocol.parts import NO_CHOICES, Kind, Part, PlaceChoices
 from arkml.hive.protocol.shown_games import ShownGame
 
 Bounds = tuple[float, ...]
@@ -208,7 +208,7 @@ class Spec:
         """The parts of a row as they were declared: entities together with their number."""
         following = (*self.observations[1:], None)
         return tuple(
-            Part(part.name, part.shape, part.kind, part.categories, part.choices)
+            Part(part.name, part.shape, part.kind, part.categories, part.choices or NO_CHOICES)
             for part, later in zip(self.observations, following, strict=True)
             if later is None or later.kind != "entities"
         )

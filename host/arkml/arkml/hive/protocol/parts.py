@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from arkml.errors import ProtocolError
 from arkml.hive.protocol.wire import WireStruct
@@ -40,6 +40,10 @@ PARTS = "parts"
 _INNER = "/"  # what the names of other tensors begin with
 
 
+NO_CHOICES = UNSET
+"""For a part without choices: false, and no key of JSON, so that it is as in earlier copies."""
+
+
 class PlaceChoices(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
     Choices of a branch that are places of a grid, in the order of the row.
@@ -63,7 +67,7 @@ class PlaceChoices(WireStruct, frozen=True, forbid_unknown_fields=True):
         return f" with {self.are} to choose{branch}{first}"
 
 
-class Part(WireStruct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Part(WireStruct, frozen=True, forbid_unknown_fields=True):
     """
     Consecutive features of a row that form one part of an observation.
 
@@ -76,7 +80,7 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
             0 to 255.
         categories: For a grid of categories, each cell is a whole number below this; 0 for other
             parts.
-        choices: For a grid, the choices that are its places; None if none are.
+        choices: For a grid, the choices that are its places; NO_CHOICES if none are.
 
     """
 
@@ -84,7 +88,7 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     shape: Annotated[tuple[Annotated[int, Meta(ge=1, le=MOST_FEATURES)], ...], Meta(min_length=1)]
     kind: Kind = "vector"
     categories: Annotated[int, Meta(ge=0, le=256)] = 0
-    choices: PlaceChoices | None = None
+    choices: PlaceChoices | UnsetType = NO_CHOICES
 
     def __str__(self) -> str:
         """Return name, kind and shape, such as "tiles entities [20, 6]"."""
@@ -114,7 +118,7 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     @property
     def places(self) -> int:
         """Number of choices that are places of the part."""
-        if self.choices is None:
+        if not isinstance(self.choices, PlaceChoices):
             return 0
         height, width = self.shape[:2]
         return {"cells": height * width, "rows": height, "columns": width}[self.choices.are]
@@ -129,7 +133,7 @@ class Part(WireStruct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
             return f'categories is {self.categories}: only a part of the kind "grid" has some'
         if self.categories == 1:
             return "categories is 1: it takes 2 or more"
-        if self.choices and self.kind != "grid":
+        if isinstance(self.choices, PlaceChoices) and self.kind != "grid":
             return f'its {self.choices.are} are choices: only a part of the kind "grid" has some'
         rank, form = _RANKS.get(self.kind, (len(self.shape), ""))
         if self.kind == "grid":
@@ -245,7 +249,7 @@ def choices_fault(parts: Iterable[Part], branches: Sequence[int]) -> str:
     Return the reason why parts do not fit the numbers of choices of branches; empty if they do.
     """
     for part in parts:
-        if part.choices is None:
+        if not isinstance(part.choices, PlaceChoices):
             continue
         branch, first = part.choices.branch, part.choices.first
         if branch >= len(branches):

@@ -56,9 +56,14 @@ export function moment(nanoseconds) {
 }
 
 /** Return a part of a row in words: its name, its kind and its shape. */
-function partText({ name, kind, shape, categories }) {
+function partText({ name, kind, shape, categories, choices }) {
   const word = kind === "vector" ? "" : `${kind} `;
-  return `${name} ${word}[${shape.join(", ")}]${categories ? ` of ${categories} categories` : ""}`;
+  const of = categories ? ` of ${categories} categories` : "";
+  return `${name} ${word}[${shape.join(", ")}]${of}${choices ? choicesText(choices) : ""}`;
+}
+
+function choicesText({ are, branch, first }) {
+  return ` with ${are} to choose${branch ? ` in branch ${branch}` : ""}${first ? `, from ${first} on` : ""}`;
 }
 
 /** Return a setting as text. */
