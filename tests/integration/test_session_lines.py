@@ -78,3 +78,17 @@ async def test_a_host_with_a_name_that_is_too_long_is_refused(tmp_path):
 
     assert refused.status_code == 422
     assert "host is" in refused.json()["error"]
+
+
+async def test_a_host_that_no_sweep_saw_alive_is_said_to_have_fallen_silent(tmp_path, caplog):
+    """As on a machine so busy that the hive looks after its runs less often than a lease lasts."""
+    async with (
+        opened(tmp_path, timeouts=Timeouts(lease=0.01)) as (_, app),
+        client(app) as http,
+    ):
+        run_id = (await http.post("/v1/runs", json=request())).json()["run"]["id"]
+        await http.post(f"/v1/runs/{run_id}/sessions", json=KEY)
+        await until(caplog, "silent")
+        await asyncio.sleep(1.0)  # more looks
+
+    assert len(lines(caplog, "silent")) == 1

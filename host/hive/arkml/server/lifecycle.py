@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -127,7 +128,7 @@ class Lifecycle:
         self._places = parts.learners.places
         self._disk = parts.disk
         self._notices = parts.notices
-        self._alive: set[int] = set()
+        self._silent: set[int] = set()  # of sessions, by their index
         self._is_closing = False
         self._is_stopping = False
         self._is_resting = False
@@ -403,16 +404,22 @@ class Lifecycle:
                 await self._deactivate(self._timeouts.stop)
 
     def _tell_silent(self) -> None:
-        """Log the sessions that have fallen silent: hosts that were killed, or cut off."""
+        """
+        Log the sessions that have fallen silent: hosts that were killed, or cut off.
+
+        Those that have said nothing since this process began are not among them.
+        """
         lease = self._timeouts.lease
-        alive = {one.index for one in self._document.sessions if one.is_alive(lease)}
+        told, self._silent = self._silent, set()
         for session in self._document.sessions:
-            if session.index in self._alive - alive and not session.left:
+            if session.left or session.is_alive(lease) or math.isinf(session.seen):
+                continue
+            self._silent.add(session.index)
+            if session.index not in told:
                 _log.warning(
                     "session %d of run %s has been silent for %g s, after %d rows",
                     session.index, self.title, lease, self.rows_of(session),
                 )  # fmt: skip
-        self._alive = alive
 
     def _forget_sessions(self) -> None:
         limits = self._limits
