@@ -1,6 +1,7 @@
 """Lines of a hive's log about hosts that join and leave, and about its end."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 from tests.integration.hive_service import request, rows
 from tests.integration.test_access_table import KEY, bearer, client, opened
@@ -53,13 +54,17 @@ async def test_the_log_says_who_joins_who_leaves_and_what_is_saved(tmp_path, cap
     assert lines(caplog, "the hive ends") == [f"the hive ends, runs that are kept in {tmp_path}: 1"]
 
 
-async def test_the_log_says_once_that_a_host_has_fallen_silent(tmp_path, caplog):
-    async with (
-        opened(tmp_path, timeouts=Timeouts(lease=0.5)) as (_, app),
-        client(app) as http,
-    ):
+@asynccontextmanager
+async def joined(path, lease):
+    """The client of a hive, and a run that a host has joined."""
+    async with opened(path, timeouts=Timeouts(lease=lease)) as (_, app), client(app) as http:
         run_id = (await http.post("/v1/runs", json=request())).json()["run"]["id"]
         await http.post(f"/v1/runs/{run_id}/sessions", json=KEY)
+        yield http, run_id
+
+
+async def test_the_log_says_once_that_a_host_has_fallen_silent(tmp_path, caplog):
+    async with joined(tmp_path, 0.5) as (http, run_id):
         other = {**KEY, "join_key": "another key"}
         sid = (await http.post(f"/v1/runs/{run_id}/sessions", json=other)).json()["sid"]
         await http.post(f"/v1/sessions/{sid}/leave", headers=JSON)
@@ -70,6 +75,15 @@ async def test_the_log_says_once_that_a_host_has_fallen_silent(tmp_path, caplog)
     ]
 
 
+async def test_a_host_that_no_sweep_saw_alive_is_said_to_have_fallen_silent(tmp_path, caplog):
+    """As on a machine so busy that the hive looks after its runs less often than a lease lasts."""
+    async with joined(tmp_path, 0.01):
+        await until(caplog, "silent")
+        await asyncio.sleep(1.0)  # more looks
+
+    assert len(lines(caplog, "silent")) == 1
+
+
 async def test_a_host_with_a_name_that_is_too_long_is_refused(tmp_path):
     async with opened(tmp_path) as (_, app), client(app) as http:
         run_id = (await http.post("/v1/runs", json=request())).json()["run"]["id"]
@@ -78,17 +92,3 @@ async def test_a_host_with_a_name_that_is_too_long_is_refused(tmp_path):
 
     assert refused.status_code == 422
     assert "host is" in refused.json()["error"]
-
-
-async def test_a_host_that_no_sweep_saw_alive_is_said_to_have_fallen_silent(tmp_path, caplog):
-    """As on a machine so busy that the hive looks after its runs less often than a lease lasts."""
-    async with (
-        opened(tmp_path, timeouts=Timeouts(lease=0.01)) as (_, app),
-        client(app) as http,
-    ):
-        run_id = (await http.post("/v1/runs", json=request())).json()["run"]["id"]
-        await http.post(f"/v1/runs/{run_id}/sessions", json=KEY)
-        await until(caplog, "silent")
-        await asyncio.sleep(1.0)  # more looks
-
-    assert len(lines(caplog, "silent")) == 1

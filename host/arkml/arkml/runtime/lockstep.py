@@ -233,8 +233,9 @@ class Lockstep:
         necessary.
         """
         index = self._index(places)
-        outside = ~self._rounds.are_in_calls(index)
-        if 1 in outside.tobytes():  # once: resuming is cheaper (decision 15)
+        are_inside = self._rounds.are_in_calls(index)
+        if not are_inside.all():  # once: resuming is cheaper (decision 15)
+            outside = ~are_inside
             self._calls = np.zeros_like(loops)
             self._calls[outside] = loops[outside]
         self._words[self._at(_ANSWER, places)] = 1

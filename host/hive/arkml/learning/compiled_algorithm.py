@@ -13,7 +13,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, PolicyModel, State
 from arkml.learning.checkpoint_files import CheckpointDamaged
-from arkml.learning.jax_engine import Compilable, CompiledAhead, find_devices, nothing
+from arkml.learning.jax_engine import Compilable, CompiledAhead, find_devices, nothing, reason_of
 from arkml.learning.networks import learning_rate, mapped, random_key
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import PolicyTemplate, PolicyWeights
@@ -28,8 +28,6 @@ FASTER = 1.0 / 1.2
 
 TRIALS = 4
 """Turns of updates that two devices make both, to be compared; the first does not count."""
-
-_REASON = 200  # characters of what a driver says
 
 
 class CompiledAlgorithm(ABC):
@@ -130,8 +128,9 @@ class CompiledAlgorithm(ABC):
             copies = [mapped(np.asarray, argument) for argument in arguments]
             other = function.seconds_on(self._rival, *copies)
         except Exception as error:  # noqa: BLE001  whatever its driver raises: it is not needed
-            reason = str(error).strip().partition("\n")[0][:_REASON]
-            log.warning("updates stay on %s: %s fails (%s)", self.device, self._rival, reason)
+            log.warning(
+                "updates stay on %s: %s fails (%s)", self.device, self._rival, reason_of(error)
+            )
             self._candidate = ""
             self._stay()
             return

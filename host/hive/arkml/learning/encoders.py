@@ -39,6 +39,23 @@ _ADDED_GAIN = 0.1  # what is added to an entity or a map at first, beside itself
 _PASSED_GAIN = 1.0  # of a convolution without a ReLU
 
 
+class Form(NamedTuple):
+    """The numbers of inputs and outputs of a layer, and the scale of its weights."""
+
+    inputs: int
+    outputs: int
+    gain: float
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the layer has."""
+        return (self.inputs + 1) * self.outputs
+
+    def made(self, random: np.random.Generator) -> Layer:
+        """Return the layer before it is trained."""
+        return orthogonal_network(random, [self.inputs, self.outputs], self.gain)[0]
+
+
 class Convolution(NamedTuple):
     """A layer of a small network over cells: its window and its step are squares."""
 
@@ -140,10 +157,7 @@ def make_encoders(random: np.random.Generator, settings: Settings) -> list[Any]:
     """Return the encoders of a run, in the order of `Views.encoded`; none for plain rows."""
     made: list[Any] = []
     for field, forms in _all_forms(settings):
-        layers = [
-            orthogonal_network(random, [inputs, outputs], gain)[0]
-            for inputs, outputs, gain in forms
-        ]
+        layers = [form.made(random) for form in forms]
         if field.part.kind == "entities":
             made.append(EntityEncoder(*layers))
         elif settings.encoder == "impala":
@@ -155,8 +169,7 @@ def make_encoders(random: np.random.Generator, settings: Settings) -> list[Any]:
 
 def count_numbers(settings: Settings) -> int:
     """Return how many numbers the encoders of a run have."""
-    every = (form for _, forms in _all_forms(settings) for form in forms)
-    return sum((form.inputs + 1) * form.outputs for form in every)
+    return sum(form.numbers for _, forms in _all_forms(settings) for form in forms)
 
 
 def encoded_width(settings: Settings) -> int:
@@ -254,48 +267,40 @@ def convolutions(views: Views, part: Part) -> list[Convolution]:
     return fitted
 
 
-def _all_forms(settings: Settings) -> Iterator[tuple[RowField, list[_Form]]]:
+def _all_forms(settings: Settings) -> Iterator[tuple[RowField, list[Form]]]:
     views = Views.of(settings)
     plain = sum(field.size for field in views.plain)
     for field in views.encoded:
         yield field, _forms(views, field, plain, settings.hidden)
 
 
-class _Form(NamedTuple):
-    """The numbers of inputs and outputs of a layer, and the scale of its weights."""
-
-    inputs: int
-    outputs: int
-    gain: float
-
-
-def _forms(views: Views, field: RowField, plain: int, hidden: int) -> list[_Form]:
+def _forms(views: Views, field: RowField, plain: int, hidden: int) -> list[Form]:
     """Return the layers of the encoder of a field, beside so many plain features."""
     if field.part.kind == "entities":
         gains = (_SCORE_GAIN, _SCORE_GAIN, _SCORE_GAIN, _ADDED_GAIN, HIDDEN_GAIN, _ADDED_GAIN)
         # Most of the time of an update goes into these, once for each entity.
         width = hidden if views.size == "large" else max(1, hidden // 2)
-        first = _Form(field.shape[1] + plain, width, HIDDEN_GAIN)
-        return [first, *(_Form(width, width, gain) for gain in gains)]
+        first = Form(field.shape[1] + plain, width, HIDDEN_GAIN)
+        return [first, *(Form(width, width, gain) for gain in gains)]
     forms, channels = [], field.part.channels
     if field.kind == "image":
         channels *= views.frames
     height, width = field.shape[:2]
     if views.size == "impala":
         for filters in block_filters(height, width):
-            forms.append(_Form(WINDOW * WINDOW * channels, filters, _PASSED_GAIN))
+            forms.append(Form(WINDOW * WINDOW * channels, filters, _PASSED_GAIN))
             forms += [
-                _Form(WINDOW * WINDOW * filters, filters, gain)
+                Form(WINDOW * WINDOW * filters, filters, gain)
                 for gain in (HIDDEN_GAIN, _ADDED_GAIN) * 2
             ]
             height, width = halved(height, width)
             channels = filters
-        return [*forms, _Form(height * width * channels, hidden, HIDDEN_GAIN)]
+        return [*forms, Form(height * width * channels, hidden, HIDDEN_GAIN)]
     for one in convolutions(views, field.part):
-        forms.append(_Form(one.window * one.window * channels, one.filters, HIDDEN_GAIN))
+        forms.append(Form(one.window * one.window * channels, one.filters, HIDDEN_GAIN))
         height, width = one.over(height, width)
         channels = one.filters
-    return [*forms, _Form(height * width * channels, hidden, HIDDEN_GAIN)]
+    return [*forms, Form(height * width * channels, hidden, HIDDEN_GAIN)]
 
 
 def _attended(xp: Any, encoder: EntityEncoder, entities: Any, count: Any, beside: Any) -> Any:

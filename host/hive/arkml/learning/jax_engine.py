@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import math
 import os
 import pkgutil
 import sys
@@ -27,7 +28,7 @@ PATIENCE = 30.0
 """Seconds within which a device that is tried has to answer."""
 
 _SIGN_EVERY = 1.0  # seconds
-_REASON = 200  # characters of JAX's own reason
+_REASON = 200  # characters
 _PLUGINS = "jax_plugins"
 """The package in which JAX finds its devices beside the processor, and a group of entry points."""
 
@@ -72,13 +73,18 @@ def find_devices(device: str) -> tuple[str, ...]:
             return ("cuda",) if device == "cuda" else ("cpu", "cuda")
         reason = "it has no devices of this kind"
     except RuntimeError as error:
-        reason = str(error).strip().partition("\n")[0][:_REASON]
+        reason = reason_of(error)
     if device == "cuda":
         raise InvalidSettings(
             f"device is 'cuda', and JAX finds none here ({reason}): use 'cpu' or 'auto', or"
             " install arkml[cuda] on Linux with an NVIDIA GPU"
         )
     return ("cpu",)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the beginning of what JAX, or the driver of a device, says."""
+    return str(error).strip().partition("\n")[0][:_REASON]
 
 
 def nothing() -> None:
@@ -101,8 +107,8 @@ class Compilable:
 
     load: Callable[[], Callable[..., Any]]
     shapes: Any
-    wide: bool = False
-    is_exact: bool = False
+    wide: bool
+    is_exact: bool
 
 
 class CompiledAhead:
@@ -151,10 +157,8 @@ class CompiledAhead:
     def on(self, device: str, *arguments: Any) -> Any:
         """Call the function on a device."""
         self.begin(device)
-        compiled = self._compiled[device]
-        while not wait([compiled], timeout=_SIGN_EVERY).done:
-            self._at_work()
-        return _jax().block_until_ready(compiled.result()(*arguments))
+        function = self._result(self._compiled[device])
+        return _jax().block_until_ready(function(*arguments))
 
     def seconds_on(self, device: str, *arguments: Any) -> float:
         """
@@ -163,13 +167,17 @@ class CompiledAhead:
         Raises TimeoutError if there are none within PATIENCE, which a thread waits for then.
         """
         began = time.monotonic()
-        ended = _in_thread("arkml-try", self.on, device, *arguments)
-        while not wait([ended], timeout=_SIGN_EVERY).done:
-            self._at_work()
-            if time.monotonic() > began + PATIENCE:
-                raise TimeoutError(f"it has not answered for {PATIENCE:g} seconds")
-        ended.result()
+        self._result(_in_thread("arkml-try", self.on, device, *arguments), PATIENCE)
         return time.monotonic() - began
+
+    def _result(self, awaited: Future[Any], seconds: float = math.inf) -> Any:
+        """Return what a thread returns, or raise its error; TimeoutError after so many seconds."""
+        until = time.monotonic() + seconds
+        while not wait([awaited], timeout=_SIGN_EVERY).done:
+            self._at_work()
+            if time.monotonic() > until:
+                raise TimeoutError(f"it has not answered for {seconds:g} seconds")
+        return awaited.result()
 
 
 def _in_thread(name: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:

@@ -17,9 +17,9 @@ import numpy as np
 from arkml.hive.protocol.parts import Part, PlaceChoices
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Layer
-from arkml.learning.encoders import Views, seen_cells
+from arkml.learning.encoders import Form, Views, seen_cells
 from arkml.learning.maps import Arrays
-from arkml.learning.networks import HIDDEN_GAIN, orthogonal_network
+from arkml.learning.networks import HIDDEN_GAIN
 from arkml.learning.residual_encoder import WINDOW
 
 _FILTERS = {"small": 8, "large": 32, "impala": 32}
@@ -41,18 +41,12 @@ class Chooser(NamedTuple):
 
 def make_choosers(random: np.random.Generator, settings: Settings) -> list[Chooser]:
     """Return the choosers of a run, in the order of `Views.chosen`; none without such choices."""
-    made = []
-    for widths in _all_widths(settings):
-        gains = (HIDDEN_GAIN, HIDDEN_GAIN, _LOGIT_GAIN)
-        each = zip(widths, gains, strict=True)
-        made.append(Chooser(*(orthogonal_network(random, two, gain)[0] for two, gain in each)))
-    return made
+    return [Chooser(*(form.made(random) for form in forms)) for forms in _all_forms(settings)]
 
 
 def count_chooser_numbers(settings: Settings) -> int:
     """Return how many numbers the choosers of a run have."""
-    every = (widths for three in _all_widths(settings) for widths in three)
-    return sum((inputs + 1) * outputs for inputs, outputs in every)
+    return sum(form.numbers for forms in _all_forms(settings) for form in forms)
 
 
 def with_places(
@@ -96,14 +90,17 @@ def chosen_of(part: Part) -> PlaceChoices:
     return part.choices
 
 
-def _all_widths(settings: Settings) -> Iterator[list[tuple[int, int]]]:
-    """Yield the inputs and outputs of the three layers of each chooser."""
+def _all_forms(settings: Settings) -> Iterator[tuple[Form, Form, Form]]:
+    """Yield the layers of each chooser."""
     filters, cells = _FILTERS[settings.encoder], WINDOW * WINDOW
     for field in Views.of(settings).chosen:
         height, width, *_ = field.shape
         of_place = height * width // field.part.places
-        inputs = (cells * field.part.channels, cells * filters, of_place * filters)
-        yield list(zip(inputs, (filters, filters, 1), strict=True))
+        yield (
+            Form(cells * field.part.channels, filters, HIDDEN_GAIN),
+            Form(cells * filters, filters, HIDDEN_GAIN),
+            Form(of_place * filters, 1, _LOGIT_GAIN),
+        )
 
 
 def _logits(arrays: Arrays, part: Part, chooser: Chooser, values: Any) -> Any:

@@ -157,8 +157,7 @@ class PpoWeights:
             past: The images before, as of `encoders.columns_of`: float32, [n, past].
 
         """
-        features, images = self._columns(observations, past)
-        inputs: Floats = encoded(NUMPY, self.views, self.encoders, features, images)
+        features, inputs = self._seen(observations, past)
         after = memories if self.memory is None else remembered(self.memory, inputs, memories)
         outputs, values = (answer(one, inputs, after) for one in (self.actor, self.critic))
         choosers = self.choosers
@@ -243,7 +242,7 @@ class PpoWeights:
         heads = (reference or self.heads)(observations, memories, past)
         exact = self._exact(observations, memories, past) if self.encoders else heads
         inputs = split_rows(self.views, observations, past) | {"epsilon": epsilon}
-        scaled = self._seen(observations, past)
+        _, scaled = self._seen(observations, past)
         masks = np.ones((len(observations), sum(self.branches)), np.float32)
         if self.branches:
             masks[2:] = np.random.default_rng(1).random(masks[2:].shape) < 0.5
@@ -285,18 +284,15 @@ class PpoWeights:
         rows, before = doubled([observations, memories])
         return exact.heads(rows, before, past)
 
-    def _seen(self, observations: Floats, past: Floats | None) -> Floats:
+    def _seen(self, observations: Floats, past: Floats | None) -> tuple[Floats, Floats]:
         """
-        Return the inputs of the networks: float32, [n, inputs]. The arguments are as for `heads`.
-        """
-        columns = self._columns(observations, past)
-        seen: Floats = encoded(NUMPY, self.views, self.encoders, *columns)
-        return seen
+        Return normalized features, and the inputs of the networks: float32, [n, F] and [n, inputs].
 
-    def _columns(self, observations: Floats, past: Floats | None) -> tuple[Floats, Floats]:
-        """Return normalized features, and images. The arguments are as for `heads`."""
+        The arguments are as for `heads`.
+        """
         features, images = columns_of(self.views, observations, past)
-        return self.scaling.features(features), images
+        scaled = self.scaling.features(features)
+        return scaled, encoded(NUMPY, self.views, self.encoders, scaled, images)
 
     def _magnitude(self, network: Sequence[Layer], inputs: Floats) -> float:
         """Return the scale of rounding errors of a network, and of memories within 1 of 0."""
