@@ -28,7 +28,20 @@ def one_layout(size):
     return st.lists(packed | st.binary(min_size=size, max_size=size), max_size=4)
 
 
+@st.composite
+def same_names(draw):
+    """Rows that have items of the same names in the same order, or one that is an exception."""
+    names = draw(st.lists(NAMES, min_size=2, max_size=4))
+    rows = draw(st.lists(st.just(names), min_size=2, max_size=4))
+    if draw(st.booleans()):
+        rows[-1] = names[::-1]
+    return [
+        [pack(METRIC_V1, {"name": name, "value": draw(VALUES)}) for name in row] for row in rows
+    ]
+
+
 ROWS_OF_ITEMS = st.one_of(
+    same_names(),
     st.lists(one_layout(32), max_size=6),
     st.lists(one_layout(72), max_size=6),
     st.lists(one_layout(32) | one_layout(72), max_size=6),

@@ -351,10 +351,13 @@ class GuestVectorEnv(VectorPlaces):
     ) -> _Arrays:
         """Return the arrays of a step by env, from these rows, intp, [m], of a decision."""
         terminated, truncated, present = np.zeros((3, self.num_envs), bool)
-        features = np.zeros((self.num_envs, decision.behavior.num_features), np.float32)
         rewards = np.zeros(self.num_envs, np.float32)
         at = indices[rows]
-        features[at] = decision.observations[rows]
+        sources = np.full(self.num_envs, -1)
+        sources[at] = rows
+        features = decision.observations[sources]  # one copy of what may be megabytes
+        if len(rows) < self.num_envs:
+            features[sources < 0] = 0
         rewards[at] = decision.rewards[rows]
         terminated[at] = decision.terminated[rows]
         truncated[at] = decision.truncated[rows]

@@ -6,7 +6,7 @@ import numpy as np
 
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision, Ids
-from arkml.envs.core.id_search import Indices, searched
+from arkml.envs.core.id_search import Indices, in_order, searched
 from arkml.errors import UsageError
 
 _EMPTY = -1
@@ -60,13 +60,15 @@ class Slots:
     def of(self, decision: Decision) -> Indices:
         """Return the slot of each row of a decision, intp, [n]; -1 for agents without a slot."""
         agents = decision.agents
+        taken = (self.agents != _EMPTY).nonzero()[0]
+        if (found := in_order(agents, self.agents, taken)) is not None:
+            return found
         both = min(len(agents), len(self.agents))
         at_same = np.zeros(len(agents), bool)
         at_same[:both] = agents[:both] == self.agents[:both]
         indices = np.where(at_same, np.arange(len(agents)), -1)
         moved = (~(at_same | decision.started)).nonzero()[0]  # those that start have no slot yet
         if len(moved):
-            taken = (self.agents != _EMPTY).nonzero()[0]
             indices[moved] = searched(agents[moved], self.agents, taken)
         return indices
 

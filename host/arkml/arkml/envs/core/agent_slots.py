@@ -12,7 +12,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.arrays import Marks
 from arkml.batches import Floats
 from arkml.envs.core.decisions import Decision, Ids
-from arkml.envs.core.id_search import Indices, earlier_of, positions_of
+from arkml.envs.core.id_search import Indices, earlier_of, in_order, positions_of
 from arkml.envs.core.transitions import (
     IS_LIVE_AFTER,
     RUNS_ON,
@@ -174,9 +174,12 @@ class Moves(NamedTuple):
 
 def match(ids: GuestIds, states: States, before: AgentSlots) -> Moves:
     """Match the rows of a submit, with ids, uint64, [n], and states, uint32, [n], to agents."""
-    earlier = earlier_of(ids)
     live = ~before.absent
-    if earlier is None:
+    slots = in_order(ids, before.ids, live.nonzero()[0])
+    earlier = earlier_of(ids) if slots is None else None
+    if slots is not None:
+        was_absent = slots < 0
+    elif earlier is None:
         slots = positions_of(ids, before.ids, live)
         was_absent = slots < 0
     else:

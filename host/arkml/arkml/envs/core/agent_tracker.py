@@ -137,6 +137,7 @@ class AgentTracker:
         self._has_choices = bool(spec.actions.branches)
         self._has_closed = False  # the latest decision reported more than its rows
         self._actions: Floats = np.zeros((0, behavior.num_actions), np.float32)
+        self._observations: Floats = np.zeros((0, behavior.num_features), np.float32)
         self.forget_all()
 
     @property
@@ -403,8 +404,12 @@ class AgentTracker:
         if moves.earlier is not None:  # the last row of an id has its agent
             absent[moves.earlier[moves.earlier >= 0]] = True
         self._away = slots.chosen(moves.missing)
+        if not len(ids) <= len(self._observations) <= 1.25 * len(ids):
+            self._observations = np.empty_like(features)  # new memory costs more than the copy
+        observations = self._observations[: len(ids)]
+        observations[...] = features
         waiting = np.zeros(len(ids), np.float32)
-        self._rows = AgentSlots(ids, numbers, absent, features.copy(), waiting)
+        self._rows = AgentSlots(ids, numbers, absent, observations, waiting)
         self._is_behind = False
         self._repeats = 0
 

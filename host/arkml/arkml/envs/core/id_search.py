@@ -1,4 +1,4 @@
-"""Searches for keys, such as agents' ids, in arrays: by position first, then by sorting."""
+"""Searches for keys, such as agents' ids, in arrays: by position and order, then by sorting."""
 
 from __future__ import annotations
 
@@ -39,6 +39,31 @@ def positions_of(keys: Keys, held: Keys, live: Marks) -> Indices:
     if len(candidates):
         moved = (positions < 0).nonzero()[0]
         positions[moved] = searched(keys[moved], held, candidates)
+    return positions
+
+
+def in_order(keys: Keys, held: Keys, candidates: Indices) -> Indices | None:
+    """
+    Return the position of each key, intp, [n], if the keys are all candidates in their order.
+
+    Between them there may be higher keys, as of agents that begin, themselves in ascending order:
+    their position is -1. All keys differ then. Returns None for other keys.
+
+    Args:
+        keys: [n].
+        held: [m], of the same dtype.
+        candidates: intp, [k], positions in `held` with different keys.
+
+    """
+    values = held[candidates]
+    is_held = keys <= values.max(initial=0)
+    higher = keys[~is_held]
+    if len(keys) - len(higher) != len(values) or (higher[1:] <= higher[:-1]).any():
+        return None
+    if (keys[is_held] != values).any():
+        return None
+    positions = np.full(len(keys), -1)
+    positions[is_held] = candidates
     return positions
 
 

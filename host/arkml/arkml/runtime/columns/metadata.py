@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -120,8 +120,13 @@ def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | No
             return _of_one_name(rows, first[_HEADER_REST:], entries[:, -1])
     if len(entries) > 1 and (entries[:, 1:3] != (items, size)).any():
         return None
-    found = entries[:, _HEADER_WORDS:].reshape(-1, size // _WORD)
-    return _columns(rows if items == 1 else np.repeat(rows, items), found)
+    found = entries[:, _HEADER_WORDS:].reshape(len(entries), items, size // _WORD)
+    rows = np.repeat(rows, items)
+    if items > 1 and (found[:, :, :-1] == found[0, :, :-1]).all():  # names in their order, too
+        codes, names = _numbered(words.tobytes() for words in found[0, :, :-1])
+        values = _values(found[:, :, -1].ravel())
+        return MetadataLog(rows, names, np.tile(codes, len(found)), values)
+    return _columns(rows, found.reshape(-1, size // _WORD))
 
 
 def require_log(log: bytes, counts: npt.NDArray[np.uint32]) -> None:
@@ -181,10 +186,15 @@ def _columns(rows: npt.NDArray[np.intp], words: Words) -> MetadataLog:
         return _of_one_name(rows, named[0].tobytes(), words[:, -1])
     raw = np.ascontiguousarray(named).view(np.dtype((np.void, named.shape[1] * _WORD)))[:, 0]
     distinct, places = np.unique(raw, return_inverse=True)
+    codes, names = _numbered(distinct.tolist())
+    return MetadataLog(rows, names, codes[places], _values(words[:, -1]))
+
+
+def _numbered(named: Iterable[bytes]) -> tuple[npt.NDArray[np.intp], tuple[str, ...]]:
+    """Return the code of each name in the bytes of an item, intp, [n], and the different names."""
     known: dict[str, int] = {}
-    by_name = [known.setdefault(_name(data), len(known)) for data in distinct.tolist()]
-    codes = np.array(by_name, np.intp)[places]
-    return MetadataLog(rows, tuple(known), codes, _values(words[:, -1]))
+    codes = [known.setdefault(_name(data), len(known)) for data in named]
+    return np.array(codes, np.intp), tuple(known)
 
 
 def _of_one_name(rows: npt.NDArray[np.intp], name: bytes, values: Words) -> MetadataLog:
