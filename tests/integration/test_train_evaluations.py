@@ -302,6 +302,57 @@ def test_a_version_that_seems_at_the_goal_plays_a_hundred_episodes(policy):
     assert set(client.reports[0][1].lengths) == {STEPS}
 
 
+def test_the_best_of_many_ratings_is_a_lucky_one_and_plays_again(tmp_path):
+    """One policy as forty versions, whose true mean is 105: the best seems to be at 140."""
+    policy = arkml.train(COIN, frames=60, settings=QUICK, directory=tmp_path).last.onnx
+    client, told = Client(), []
+    coin = task(name="coin.wasm", episodes=16, frames=2_000)
+    with PeriodicEvaluation(coin, COIN.read_bytes()) as evaluation:
+        evaluation.on_evaluation = told.append
+        none_yet = evaluation.play_again(lambda: False)
+        for version in range(40):
+            evaluation.begin(client, "r", version, policy)
+            evaluation.wait()
+        too_late = evaluation.play_again(lambda: True)
+        again = evaluation.play_again(lambda: False)
+    rated = {report.version: np.mean(report.returns) for _, report in client.reports}
+    best = max(told, key=lambda one: (one.mean_return, one.version))
+
+    assert (none_yet, too_late) == (None, None)
+    assert len(rated) == len(told) == 40
+    assert best.mean_return == max(rated.values()) > 120
+    assert (again.version, len(again.returns), again.rows) == (best.version, 100, None)
+    assert again.mean_return == pytest.approx(105, abs=45)
+    assert again.mean_return < best.mean_return
+
+
+def test_the_best_version_plays_again_only_if_it_can(policy):
+    client = Client()
+    with PeriodicEvaluation(task(frames=60), REACH.read_bytes()) as evaluation:
+        evaluation.begin(client, "r", 1, policy)
+        evaluation.wait()
+        evaluation._process.kill()
+        after_its_end = evaluation.play_again(lambda: False)
+        evaluation.wait()  # no evaluation has failed
+    closed = evaluation.play_again(lambda: False)
+
+    assert (after_its_end, closed) == (None, None)
+    assert len(client.reports) == 1
+
+
+def test_the_best_policy_of_a_training_plays_a_hundred_episodes_that_choose_nothing(tmp_path):
+    result = arkml.train(
+        REACH, frames=120, eval_every=40, evaluate_episodes=8, settings=QUICK, directory=tmp_path
+    )
+    best, chosen = result.best, result.best_evaluation
+
+    assert best.rated_by == "evaluation"
+    assert best.confirmed.version == chosen.version
+    assert best.confirmed not in result.evaluations
+    assert len(best.confirmed.returns) == 100
+    assert not set(best.confirmed.returns) & set(chosen.returns)
+
+
 @pytest.mark.learns
 @pytest.mark.parametrize(
     ("guest", "goal", "end"), [("c_coin", 60, "return"), ("c_coin_costs", -50, "stopped")]

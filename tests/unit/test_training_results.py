@@ -118,6 +118,21 @@ def test_the_table_says_by_what_the_best_policy_is_rated(capsys, best, sentence)
     assert "while training" not in shown(RESULT, capsys)
 
 
+def test_the_table_and_the_document_have_the_episodes_after_the_choice(capsys):
+    again = Evaluation(2, None, (160.0, 180.0), (10, 10), None)
+    policy = TrainedPolicy("best", b"", None, 190.0, "evaluation", again)
+    result = replace(EVALUATED, best=policy)
+    options = TrainingOptions(directory=Path("out"), name="pole.wasm")
+    document = document_of(Path("pole.wasm"), MODULE, options, result)
+    text = " ".join(shown(result, capsys).split())
+
+    assert "(by evaluations: 190 ± 21 in 20 episodes; 170 ± 10 in 2 after the choice)" in text
+    assert document["policy"]["confirmed"] == {
+        "episodes": 2, "mean": 170.0, "standard_deviation": 10.0, "standard_error": 10.0,
+        "success_rate": None,
+    }  # fmt: skip
+
+
 def test_the_line_and_the_document_have_the_error_of_a_rating():
     policy = TrainedPolicy("best", b"", None, math.nextafter(190.0, 0.0), "evaluation")
     result = replace(EVALUATED, best=policy)

@@ -22,10 +22,11 @@ def test_the_goal_is_reached_by_a_training_that_it_has_ended():
     assert result(0, series, goal=None, end_reason="return", rows=350).rows_to_goal is None
 
 
-def test_the_best_return_is_that_by_which_the_best_policy_is_rated():
+def test_the_best_return_is_that_after_the_choice_or_else_that_by_which_it_was_made():
     series = [(100, 3.0), (200, 12.0), (300, 5.0)]
 
-    assert result(0, series, policy={"score": 7.5}).best_return == 7.5
+    assert result(0, series, policy={"score": 7.5, "confirmed": None}).best_return == 7.5
+    assert result(0, series, policy={"score": 7.5, "confirmed": {"mean": 6.0}}).best_return == 6.0
     assert result(0, series, policy={"score": None}).best_return is None
     assert result(0, series).best_return is None
 

@@ -151,6 +151,7 @@ def document_of(
     files = {name: str(path) for name, path in result.files.items()}
     is_evaluated = len(result.evaluation_curve) > 0
     rated, rated_by = result.best_evaluation, result.best.rated_by
+    confirmed = result.best.confirmed
     is_rated_so = is_evaluated if rated_by is None else rated_by == "evaluation"
     returns, training = result.learning_curve.pairs(), result.training_curve.pairs()
     policy = files.get("onnx") or files.get("crvo")
@@ -176,15 +177,7 @@ def document_of(
             "last": training[-1][1] if training else None,
         },
         "evaluations": [
-            {
-                "version": one.version,
-                "rows": one.rows,
-                "episodes": len(one.returns),
-                "mean": one.mean_return,
-                "standard_deviation": one.standard_deviation,
-                "standard_error": one.standard_error,
-                "success_rate": one.success_rate,
-            }
+            {"version": one.version, "rows": one.rows, **_evaluation(one)}
             for one in result.evaluations
         ],
         "policy": {
@@ -195,6 +188,7 @@ def document_of(
             "rated_by": "evaluations"
             if is_rated_so
             else "training episodes that began under it, or beside it",
+            "confirmed": None if confirmed is None else _evaluation(confirmed),
             "onnx": files.get("onnx"),
             "crvo": files.get("crvo"),
             "last": files.get("last"),
@@ -219,6 +213,17 @@ def document_of(
             }
             for one in result.workers
         ],
+    }
+
+
+def _evaluation(one: Evaluation) -> dict[str, Any]:
+    """Return the figures of an evaluation as JSON values."""
+    return {
+        "episodes": len(one.returns),
+        "mean": one.mean_return,
+        "standard_deviation": one.standard_deviation,
+        "standard_error": one.standard_error,
+        "success_rate": one.success_rate,
     }
 
 
@@ -315,7 +320,11 @@ def _rating(policy: Mapping[str, Any]) -> str:
     if policy["episodes"] is None:
         return str(policy["rated_by"])
     score = _mean(policy["score"], policy["score_error"])
-    return f"{policy['rated_by']}: {score} in {counted(policy['episodes'], 'episode')}"
+    rating = f"{policy['rated_by']}: {score} in {counted(policy['episodes'], 'episode')}"
+    if (again := policy["confirmed"]) is None:
+        return rating
+    mean = _mean(again["mean"], again["standard_error"])
+    return f"{rating}; {mean} in {again['episodes']} after the choice"
 
 
 def _updates(document: Mapping[str, Any], *, is_new: bool) -> str:

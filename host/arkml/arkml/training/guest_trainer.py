@@ -442,8 +442,8 @@ class GuestTrainer(Closing):
             with self._watched() as step:
                 loop.run(begin, step, evaluations)
             self._stop_actors()
-            if loop.ended not in ("return", "stopped"):
-                evaluations.finish(loop.seconds)
+            if loop.ended != "stopped":
+                evaluations.finish(loop.seconds, rates_last=loop.ended != "return")
             self._end_reason = loop.ended or "failed"
             if loop.ended == "return":
                 self._report_goal(monitor)
@@ -708,7 +708,12 @@ class GuestTrainer(Closing):
             directory=self.options.directory,
             end_reason=self._end_reason,
             best=TrainedPolicy(
-                outcome.kind, outcome.best, files.get("onnx"), outcome.score, outcome.rated_by
+                outcome.kind,
+                outcome.best,
+                files.get("onnx"),
+                outcome.score,
+                outcome.rated_by,
+                self._evaluations.confirmed if outcome.rated_by == "evaluation" else None,
             ),
             last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last")),
             training_curve=curve_of(outcome.training),

@@ -22,7 +22,7 @@ from arkml.hive.protocol.replay_messages import KeptReplay, ReplayReport
 from arkml.runs.episode_recorder import vanishing
 from arkml.training.evaluation_traces import EvaluationTraces
 from arkml.training.evaluations import EvaluationTask, EvaluatorMessage, write_message
-from arkml.training.rating_rules import RatingRule
+from arkml.training.rating_rules import GOAL_EPISODES, RatingRule
 from arkml.training.results import Evaluation
 from arkml.workers.process_environment import environment
 
@@ -47,13 +47,18 @@ class EvaluationFailed(GuestError):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A version to be rated; `run` is the run at the time of the request, None before it."""
+    """
+    A version to be rated; `run` is the run at the time of the request, None before it.
+
+    With `again` it has been rated, and plays once more for that.
+    """
 
     version: int
     policy: bytes
     client: HiveClient
     run_id: str
     run: Future[RunInfo] | None = None
+    again: Future[Evaluation | None] | None = None
 
 
 class PeriodicEvaluation(Closing):
@@ -104,6 +109,7 @@ class PeriodicEvaluation(Closing):
         self._wanted: _Wanted | None = None
         self._warned: set[str] = set()
         self._best: float | None = None
+        self._leader: _Wanted | None = None  # the version with that mean, if it was rated here
         self._failure: Exception | None = None
         self._playing: _Wanted | None = None
         self._asked: Future[RunInfo] | None = None
@@ -148,6 +154,24 @@ class PeriodicEvaluation(Closing):
                 self._changed.wait(_SLICE)  # in slices, so that Ctrl-C is seen
             self._raise_failure()
 
+    def play_again(self, is_over: Callable[[], bool]) -> Evaluation | None:
+        """
+        Return GOAL_EPISODES new episodes of the version with the best rating.
+
+        The highest of many ratings is mostly a lucky one, and these episodes have chosen nothing.
+        They are told to nobody else. Returns None without such a version, if they fail, or once
+        `is_over` returns True.
+        """
+        again: Future[Evaluation | None] = Future()
+        with self._changed:
+            if self._leader is None or self._failure is not None or self._is_closed:
+                return None
+            self._wanted = replace(self._leader, again=again)
+            self._changed.notify_all()
+            while not again.done() and not is_over():
+                self._changed.wait(_SLICE)  # in slices, so that Ctrl-C is seen
+        return again.result() if again.done() else None
+
     def close(self) -> None:
         """
         End the process, with an evaluation that it is playing. Safe to call twice.
@@ -173,8 +197,11 @@ class PeriodicEvaluation(Closing):
     def _run(self) -> None:
         while (wanted := self._next()) is not None:
             try:
-                self._report(wanted, self._rate(wanted))
-                self.on_rated()
+                if wanted.again is not None:
+                    wanted.again.set_result(self._played_again(wanted))
+                else:
+                    self._report(wanted, self._rate(wanted))
+                    self.on_rated()
             except (EvaluationFailed, OSError) as error:
                 self._fail(error)
             with self._changed:
@@ -201,7 +228,8 @@ class PeriodicEvaluation(Closing):
             while self._wanted is None and not self._is_closed:
                 self._changed.wait()
             wanted, self._wanted = self._wanted, None
-            self._playing = wanted if wanted is None or wanted.run else self._ask(wanted)
+            is_asked = wanted is None or wanted.run is not None
+            self._playing = wanted if wanted is None or is_asked else self._ask(wanted)
             return self._playing
 
     def _ask(self, wanted: _Wanted) -> _Wanted:
@@ -223,8 +251,21 @@ class PeriodicEvaluation(Closing):
                 break
         if played["returns"]:
             own = float(np.mean(played["returns"]))
-            self._best = own if best is None else max(best, own)
+            if best is None or own >= best:  # of two with the same mean the later one
+                self._best, self._leader = own, wanted
+            else:
+                self._best = best
         return played
+
+    def _played_again(self, wanted: _Wanted) -> Evaluation | None:
+        """Return new episodes of a version; None if they fail, or if some are missing."""
+        try:
+            played = self._play(wanted, GOAL_EPISODES)
+        except (EvaluationFailed, OSError):  # the training has ended, and its results do not
+            return None
+        if played["shortfall"] or not played["returns"]:
+            return None
+        return self._evaluation(wanted.version, None, played)
 
     def _begun(self, wanted: _Wanted) -> dict[str, Any]:
         """Return the first episodes of a version, which may be recorded. Raises as `_play` does."""

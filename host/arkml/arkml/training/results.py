@@ -230,6 +230,10 @@ class TrainedPolicy:
             report it.
         rated_by: "evaluation" or "training", the kind of episodes of that mean. None where `score`
             is None.
+        confirmed: A hundred episodes that the policy played after it had been chosen by an
+            evaluation. `score` is the highest of many means, and so above what the policy reaches
+            elsewhere; the mean of these is not. None for other policies, and if they would have
+            taken more than ten seconds, or a tenth of the training.
 
     """
 
@@ -240,6 +244,7 @@ class TrainedPolicy:
     path: Path | None
     score: float | None = None
     rated_by: RatedBy | None = None
+    confirmed: Evaluation | None = None
 
 
 def rated_by(source: str) -> RatedBy | None:

@@ -40,8 +40,14 @@ class SeedResult:
 
     @property
     def best_return(self) -> float | None:
-        """The mean return by which the best policy was chosen, or None."""
-        score = (self.document.get("policy") or {}).get("score")
+        """
+        The mean return of the best policy, or None.
+
+        It is of the episodes after the policy was chosen or, without any, of those that chose it.
+        """
+        policy = self.document.get("policy") or {}
+        again = policy.get("confirmed")
+        score = policy.get("score") if again is None else again["mean"]
         return None if score is None else float(score)
 
     @property

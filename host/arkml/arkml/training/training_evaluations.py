@@ -42,6 +42,8 @@ class TrainingEvaluations(Closing):
 
     Attributes:
         is_reached: True once a version has reached the goal.
+        confirmed: New episodes of the version with the best rating, played after the last rating.
+            None before, and if there was no time for them.
 
     """
 
@@ -54,6 +56,7 @@ class TrainingEvaluations(Closing):
         subject: Callable[[], Guest | Fleet],
     ) -> None:
         self.is_reached = False
+        self.confirmed: Evaluation | None = None
         goal = options.goal.mean_return
         self._options = options
         self._hives = hives
@@ -140,23 +143,35 @@ class TrainingEvaluations(Closing):
             if held is not None and pace.is_due(held[0]) and not self._is_shared():
                 self._rate(*held)
 
-    def finish(self, seconds: float) -> None:
+    def finish(self, seconds: float, *, rates_last: bool) -> None:
         """
-        Wait at the end of a training until its last version is rated.
+        Let the version with the best rating play again at the end of a training.
 
-        With "auto" the wait is short, given the training's length of `seconds`. Raises
-        EvaluationFailed.
+        Args:
+            seconds: The length of the training. With "auto" the wait is short in comparison.
+            rates_last: Whether the last version is rated first, and waited for.
+
+        Raises:
+            EvaluationFailed: An evaluation failed; not with "auto".
+
         """
         monitor, pace = self._monitor, self._pace
         assert monitor is not None
-        until = float("inf")
-        if pace is not None:
-            until = time.monotonic() + max(_LAST, _LAST_SHARE * seconds)
+        limit = max(_LAST, _LAST_SHARE * seconds)
+        until = time.monotonic() + limit
+
+        def is_late() -> bool:
+            return monitor.is_stopped or time.monotonic() >= until
+
+        if rates_last:
             held = held_policy(self._subject())
-            is_new = held is not None and pace.version not in (None, held[0])
-            if held is not None and is_new and not pace.is_over:
+            is_new = pace is not None and held is not None and pace.version not in (None, held[0])
+            if pace is not None and held is not None and is_new and not pace.is_over:
                 self._rate(*held)
-        self._played.wait(lambda: monitor.is_stopped or time.monotonic() >= until)
+            self._played.wait(is_late if pace is not None else lambda: monitor.is_stopped)
+            if pace is None:
+                until = time.monotonic() + limit
+        self.confirmed = self._played.play_again(is_late)
 
     def close(self) -> None:
         """Abort the evaluation in progress, which then is in no result. Safe to call twice."""
