@@ -71,10 +71,10 @@ class Walk:
 
 
 MEASURED: Mapping[str, Walk] = {
-    "vector step, agents of one guest": Walk(45, 15),
-    "single Gymnasium step": Walk(44, 15),
+    "vector step, agents of one guest": Walk(42, 14),
+    "single Gymnasium step": Walk(40, 14),
     "POST of rows at the server": Walk(89, 16),
-    "tick of a trial with a person": Walk(117, 23),
+    "tick of a trial with a person": Walk(110, 20),
     "policy version reaching a host": Walk(193, 16),
     "policy version with choices": Walk(203, 16),
     "step of a learner": Walk(355, 33),

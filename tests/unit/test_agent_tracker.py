@@ -18,7 +18,7 @@ from arkml.envs.core.decisions import Behavior, InPlace
 from arkml.envs.core.specs import Spec
 from arkml.envs.core.transitions import TRANSITIONS, TRUNCATED, AgentState
 from arkml.errors import GuestMemoryFull, Unavailable, UsageError
-from arkml.runtime.columns.row_list import Listed
+from arkml.runtime.columns.region import Listed
 from arkml.runtime.kept_bytes import PORTION, KeptBytes
 
 RUNNING, TERMINAL, INTERRUPTED, INITIAL = EpisodeState

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arkml.batches import Metadata
+from arkml.batches import Metadata, MetadataLog
 from arkml.envs.core.decisions import Behavior, Decision
 from arkml.envs.core.specs import Actions, Spec
 from arkml.errors import GuestError
@@ -49,7 +49,7 @@ def submit(*reports, masks=(), metadata=(), features=2):
         np.array([kind in (WIN, BRIEF) for kind in kinds]),
         np.array([kind == CUT for kind in kinds]),
         np.arange(count),
-        metadata,
+        MetadataLog.of(metadata),
         tuple(np.array(mask, bool) for mask in masks),
     )
 
@@ -201,7 +201,7 @@ def test_sources_are_written_as_protobuf_writes_them(sender, values, items):
     one = replace(
         one,
         rewards=np.array(values, np.float32),
-        metadata=[Metadata(0, name, value) for name, value in items],
+        metadata=MetadataLog.of([Metadata(0, name, value) for name, value in items]),
     )
     expected = [RewardSource(sender_name=sender, value=value, confidence=1.0) for value in values]
     if items:

@@ -260,7 +260,7 @@ def test_an_evaluation_every_so_many_frames_that_fails_ends_the_training(made):
         training.ratings.finish(1.0)
 
 
-def test_the_last_version_is_rated_where_evaluations_have_begun(made):
+def test_the_last_version_is_rated_and_the_best_plays_again_where_evaluations_have_begun(made):
     begun, short = made(), made(goal=Goal(frames=9))
     begun.rate(2)
     begun.version = 3
@@ -268,7 +268,19 @@ def test_the_last_version_is_rated_where_evaluations_have_begun(made):
     for training in (begun, short):
         training.ratings.finish(1.0)
 
-    assert (begun.played, short.played) == ([2, 3], [])
+    assert (begun.played, short.played) == ([2, 3, 3], [])
+    assert [one.version for one in begun.monitor.evaluations] == [2, 3]
+    assert (begun.ratings.confirmed.version, short.ratings.confirmed) == (3, None)
+
+
+def test_a_training_that_has_reached_its_goal_rates_no_further_version(made):
+    training = made(lambda version, _: float(version))
+    training.rate(2)
+    training.version = 3
+    training.ratings.finish(1.0, rates_last=False)
+
+    assert training.played == [2, 2]
+    assert len(training.ratings.confirmed.returns) == 100
 
 
 def test_a_last_rating_that_takes_long_is_given_up(made, monkeypatch):

@@ -103,7 +103,8 @@ def observations_of(spec: Spec, features: Floats) -> Any:
 def observation_of(spec: Spec, features: Floats) -> Any:
     """Return the observation of one agent from its features, float32, [num_features]."""
     if len(spec.observations) == 1:
-        return spec.observations[0].reshape(features[None])[0]
+        part = spec.observations[0]
+        return features if len(part.shape) == 1 else part.reshape(features[None])[0]
     return {name: part[0] for name, part in observations_of(spec, features[None]).items()}
 
 

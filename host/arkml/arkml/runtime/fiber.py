@@ -310,7 +310,7 @@ class Fiber:
             raise GuestFailed(f"{self._name} is closed")
         self.is_parked = False
         if not self.is_between_turns:
-            self._begin_budget()
+            self._refresh(is_new=True)
         self.is_between_turns = False
 
     def shorten_turns(self) -> None:
@@ -488,7 +488,7 @@ class Fiber:
         check in it.
         """
         if self._words[self.block + _FRAMES] != self._frame:
-            self._begin_budget()
+            self._refresh(is_new=True)
             return
         account = self.account
         used, taken = account.used, account.used + account.extra
@@ -529,14 +529,11 @@ class Fiber:
         self._refresh()
         self.is_low = True
 
-    def _begin_budget(self) -> None:
-        """Begin a new count of the time of a call or frame."""
-        self.lockstep.began[self.place] = self._used[self.place]
-        self.account.extra = 0.0
-        self._refresh()
-
-    def _refresh(self) -> None:
-        """Start the clock of a call or frame whose `began` is set."""
+    def _refresh(self, *, is_new: bool = False) -> None:
+        """Start the clock of a call or frame: a new one, or one whose `began` is set."""
+        if is_new:
+            self.lockstep.began[self.place] = self._used[self.place]
+            self.account.extra = 0.0
         self.is_low = False
         self._frame = self._words[self.block + _FRAMES]
         self._alert = self.lockstep.began[self.place] + self._room

@@ -143,7 +143,7 @@ class TrainingEvaluations(Closing):
             if held is not None and pace.is_due(held[0]) and not self._is_shared():
                 self._rate(*held)
 
-    def finish(self, seconds: float, *, rates_last: bool) -> None:
+    def finish(self, seconds: float, *, rates_last: bool = True) -> None:
         """
         Let the version with the best rating play again at the end of a training.
 

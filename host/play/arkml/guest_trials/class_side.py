@@ -7,7 +7,6 @@ rewards of that agent, and answers with actions, in place of the ones that stand
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from arkml.guest_trials.probe import GuestClass
 from arkml.trials.core.hosting import Acted, HostedRewards, StandIn
 from arkml.trials.core.mail import AUTO
 from arkml.trials.wire.common_pb2 import CommunicationState, Message
-from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput, ObservationSet
+from arkml.trials.wire.environment_pb2 import EnvRunTrialOutput
 from arkml.trials.wire.guest_pb2 import Metadata as MetadataMessage
 from arkml.trials.wire.guest_pb2 import SideChannel
 
@@ -267,7 +266,7 @@ class RewardWriter:
         other agent ended in the same slot in this submit, since the slot's reward is then that
         agent's. Rows without a submit, for example of an agent whose guest ended, have no reward.
         """
-        items = _by_row(decision.metadata) if decision.metadata else {}
+        items = _by_row(decision.metadata) if len(decision.metadata.rows) else {}
         values, places = decision.rewards.tolist(), decision.submit_rows.tolist()
         started = decision.started.tolist()
         data = np.ascontiguousarray(decision.rewards, "<f4").tobytes()
@@ -470,16 +469,6 @@ class ClassSide:
         if len(rows.deciding) == len(rows.slots):
             return slice(None)
         return ~self._decision.ended
-
-
-def observation_set(observations: Sequence[bytes], tick: int) -> ObservationSet:
-    """Return the message with an observation for each actor, for a tick that begins now."""
-    return ObservationSet(
-        tick_id=tick,
-        timestamp=time.time_ns(),
-        observations=observations,
-        actors_map=range(len(observations)),
-    )
 
 
 def answer_of(receiver: str, content: bytes) -> EnvRunTrialOutput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,7 +14,7 @@ from arkml.envs.core.decisions import Decision, Step
 from arkml.envs.core.env_instance import EnvInstance
 from arkml.envs.core.instance_factory import InstanceFactory
 from arkml.errors import ArkmlError, CmdletFailed, GuestError, GuestStalled
-from arkml.guest_trials.class_side import CHANNEL, ClassSide, answer_of, observation_set
+from arkml.guest_trials.class_side import CHANNEL, ClassSide, answer_of
 from arkml.guest_trials.guest_trials_options import EndOn, StandInActions, StandInRows
 from arkml.guest_trials.probe import GuestClass
 from arkml.guest_trials.rebuilding import RebuiltModule
@@ -294,7 +295,9 @@ class TrialGuest(Closing):
         self._waiting = None
         shown: dict[ClassSide, list[bytes]] = {}
         for decision in step.decisions:
-            side = self._side(decision)
+            side = self._sides.get(decision.behavior.name)
+            if side is None:
+                raise self._unexpected(decision)
             shown[side] = side.take(decision)
             result.rewards.append(side.rewards)
             result.ended += side.ended
@@ -305,22 +308,26 @@ class TrialGuest(Closing):
             observed += shown[side] if side in shown else side.absent()
         if self._order is not None:
             observed = [observed[slot] for slot in self._order]
-        for receiver, content in self._factory.script.messages.take_answers():
-            result.answers.append(answer_of(receiver, content))
-        result.observations = observation_set(observed, self._tick)
+        messages = self._factory.script.messages
+        if messages.answers:
+            result.answers += [answer_of(*one) for one in messages.take_answers()]
+        result.observations = ObservationSet(  # for a tick that begins now
+            tick_id=self._tick,
+            timestamp=time.time_ns(),
+            observations=observed,
+            actors_map=range(len(observed)),
+        )
         self._tick += 1
         is_over = self._is_outdated or (self._plan.end_on is not None and self._is_over())
         result.is_last = step.has_finished or is_over
         return result
 
-    def _side(self, decision: Decision) -> ClassSide:
-        side = self._sides.get(decision.behavior.name)
-        if side is None:
-            raise GuestError(
-                f"the guest submits for {decision.behavior.name!r}, which it did not when its slots"
-                f" were counted: there are {', '.join(self._sides)}"
-            )
-        return side
+    def _unexpected(self, decision: Decision) -> GuestError:
+        """Return the error for a decision of a behavior that has no slots."""
+        return GuestError(
+            f"the guest submits for {decision.behavior.name!r}, which it did not when its slots"
+            f" were counted: there are {', '.join(self._sides)}"
+        )
 
     def _is_over(self) -> bool:
         """Return whether the episodes that the trial lasts for have ended."""

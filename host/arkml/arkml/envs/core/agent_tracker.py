@@ -33,7 +33,7 @@ from arkml.envs.core.transitions import ENDS_PREVIOUS, REPORTED
 from arkml.errors import Unavailable, UsageError
 from arkml.hive.protocol.masks import PREFIX
 from arkml.policies.agents import AGENTS
-from arkml.runtime.columns.row_list import Listed
+from arkml.runtime.columns.region import Listed
 from arkml.runtime.kept_bytes import KeptBytes
 
 MOST_AWAY = AGENTS

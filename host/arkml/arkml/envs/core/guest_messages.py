@@ -45,7 +45,8 @@ class Messages:
             )
         self.waiting: deque[tuple[bytes, str]] = deque()
         """Those that wait for the next call, with their senders."""
-        self._answers: list[tuple[str, bytes]] = []
+        self.answers: list[tuple[str, bytes]] = []
+        """The guest's answers that `take_answers` has not returned yet."""
         self._answered = 0  # bytes of those
         self._has_dropped = False
 
@@ -57,15 +58,15 @@ class Messages:
 
     def take_answers(self) -> list[tuple[str, bytes]]:
         """Return the guest's answers since the last call, each as (sender, answer)."""
-        if not self._answers:
+        if not self.answers:
             return []
-        taken, self._answers, self._answered = self._answers, [], 0
+        taken, self.answers, self._answered = self.answers, [], 0
         return taken
 
     def be_as(self, other: Messages) -> None:
         """Replace the waiting messages and answers by copies of another object's."""
         self.waiting = deque(other.waiting)
-        self._answers, self._answered = list(other._answers), other._answered
+        self.answers, self._answered = list(other.answers), other._answered
         self._has_dropped = other._has_dropped
 
     def hand_over(self, guest: CallLoop, handed: Handed) -> None:
@@ -86,7 +87,7 @@ class Messages:
     def _keep(self, name: str, sender: str, answer: bytes) -> None:
         """Keep an answer; one that would be too much is dropped, and the first of these logged."""
         if self._answered + len(answer) <= MOST_ANSWERED:
-            self._answers.append((sender, answer))
+            self.answers.append((sender, answer))
             self._answered += len(answer)
         elif not self._has_dropped:
             self._has_dropped = True

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.runtime.columns.row_list import Rules
+from arkml.runtime.columns.region import Rules
 
 
 class AgentState(Enum):

@@ -38,13 +38,20 @@ class Pace(Sealed):
     The speed of the clock of guests in an environment; changes apply from the next frame.
 
     A frame lasts `frame_seconds` times `time_scale`. Raises UsageError for wrong values.
+
+    Attributes:
+        nanoseconds: Nanoseconds of the next frame, which follow from these. Read-only.
+
     """
+
+    _is_read_only = True
+    nanoseconds: int
 
     def __init__(self, frame_seconds: float = FRAME) -> None:
         self._made_with = _checked("frame_seconds", frame_seconds, least=1 / _MOST)
         self._frame_seconds = self._made_with
         self._time_scale = 1.0
-        self._nanoseconds = self._rounded()
+        self._round()
 
     @property
     def frame_seconds(self) -> float:
@@ -59,7 +66,7 @@ class Pace(Sealed):
     @time_scale.setter
     def time_scale(self, scale: float) -> None:
         self._time_scale = _checked("time_scale", scale, least=0)
-        self._nanoseconds = self._rounded()
+        self._round()
 
     @property
     def capture_rate(self) -> float:
@@ -76,15 +83,11 @@ class Pace(Sealed):
             self._frame_seconds = 1 / _checked("capture_rate", rate, least=1 / _MOST)
         else:
             self._frame_seconds = self._made_with
-        self._nanoseconds = self._rounded()
+        self._round()
 
-    @property
-    def nanoseconds(self) -> int:
-        """Nanoseconds of the next frame."""
-        return self._nanoseconds
-
-    def _rounded(self) -> int:
-        return round(self._frame_seconds * self._time_scale * 1e9)
+    def _round(self) -> None:
+        """Set `nanoseconds`, an attribute, since a property would be called twice in each step."""
+        self.__dict__["nanoseconds"] = round(self._frame_seconds * self._time_scale * 1e9)
 
 
 class FrameTime(Protocol):

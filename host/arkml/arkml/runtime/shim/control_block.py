@@ -71,7 +71,7 @@ LIST_BEGUN = 4  # number of rows that start
 LIST_OVER = 8  # number of rows after which no agent is live
 LIST_REWARDED = 12  # zero if no row that starts has a reward
 LIST_HIGHEST = 16  # u64: new agents have higher ids
-LIST_RULES = (24, 28, 32, 36, 40)  # `row_list.Rules`: sets of numbers of transitions
+LIST_RULES = (24, 28, 32, 36, 40)  # `region.Rules`: sets of numbers of transitions
 
 METADATA_HEADER = 16  # u32 row, u32 items, u32 bytes an item, u32 zero; then the items
 

@@ -155,7 +155,7 @@ class HostedTurn:
             self._paced_at = self.due = max(self._paced_at + 1 / rate, now) + self._rest()
             self._is_time = self.due <= now + LATE
         else:
-            self._set_due()
+            self.due = min(self._missing.values(), default=None)
 
     def take(self, actor: ActorPlace, action: Action, now: float) -> None:
         """
@@ -203,7 +203,7 @@ class HostedTurn:
         else:
             for index in [index for index, due in self._missing.items() if due <= now]:
                 del self._missing[index]
-            self._set_due()
+            self.due = min(self._missing.values(), default=None)
         return []
 
     def take_over(self, actor: ActorPlace, user_id: str, now: float) -> None:
@@ -221,7 +221,7 @@ class HostedTurn:
         if self._observations.has_begun:
             self._observe(actor.index, player, now)
             if not self._pacing.rate:
-                self._set_due()
+                self.due = min(self._missing.values(), default=None)
 
     def release(self, actor: ActorPlace, reason: str) -> None:
         """
@@ -349,9 +349,6 @@ class HostedTurn:
         players = (self._players.get(index) for index in self.ended)
         has_person = any(one is not None and one.kind == PlayerKind.PERSON for one in players)
         return self._pacing.rest if has_person else 0.0
-
-    def _set_due(self) -> None:
-        self.due = min(self._missing.values(), default=None)
 
     def _note(self, index: int, player: HostedPlayer, what: str, more: str = "") -> None:
         name = self._names[index]
