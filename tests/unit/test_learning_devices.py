@@ -78,6 +78,8 @@ def on(self, device, *arguments):
     time.sleep(seconds.get(device, 0.0))
     if broken == "silence" and device == "cuda":
         time.sleep(600)
+    if broken == "room" and not arguments:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 24000000 bytes")
     if broken == "call" and device == "cuda":
         raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS\\nand more")
     return ON(self, device, *arguments)
@@ -132,6 +134,8 @@ for number in range(9):
         while not all(one.is_compiled("cuda") for one in made._compiled):
             assert time.monotonic() < until
             time.sleep(0.01)
+    while getattr(made, "_there", None) and not made._there.is_ready:
+        time.sleep(0.01)
 tensors = {name: one.tolist() for name, one in made.state().tensors.items()}
 places = {one.id for leaf in jax.tree.leaves(made._state) if hasattr(leaf, "devices")
           for one in leaf.devices()}
@@ -174,6 +178,26 @@ def test_updates_move_to_a_gpu_that_is_faster_and_go_on_there_as_before(name):
     assert rival == ""
     assert alone[0] == "cpu"
     assert "train/on_gpu" not in alone[5]
+
+
+def test_rows_lie_on_the_gpu_that_learns_from_them_and_nothing_else_changes():
+    *_, metrics, _ = trained("sac", BOTH, SLOW_CPU)
+    _, tensors, lines, *_, given, _ = trained("sac", ["cuda"], {})
+
+    assert metrics["replay/on_gpu"] == given["replay/on_gpu"] == 1.0
+    assert (tensors, lines) == (alone_on_a_processor("sac")[1], [])
+    assert "replay/on_gpu" not in alone_on_a_processor("sac")[5]
+
+
+def test_a_gpu_without_room_for_the_rows_is_sent_batches_of_them():
+    device, tensors, lines, last, _, metrics, _ = trained("sac", ["cuda"], {}, "room")
+
+    assert (device, last, metrics["replay/on_gpu"]) == ("cuda", "cuda", 0.0)
+    assert len(tensors) == len(alone_on_a_processor("sac")[1])
+    assert lines == [
+        "rows are kept in the memory of this machine, and batches of them sent to cuda, which has"
+        " no room for 1,000,000 rows (RESOURCE_EXHAUSTED: Out of memory allocating 24000000 bytes)"
+    ]
 
 
 @pytest.mark.parametrize("name", ["sac", "ppo"])

@@ -212,7 +212,7 @@ def test_a_replay_buffer_sees_what_it_still_holds(seed, capacity, frames):
         steps[agent] = 0 if ended else steps[agent] + 1
         past[agent] *= not ended
     slots = np.flatnonzero(made._steps["next"][: made.held] >= 0)
-    oldest = made._images[: made.held].min()
+    oldest = made._values.images[: made.held].min()
     if not len(slots):
         return
     block = empty_block(1, len(slots), 1, 1, 2 * frames)

@@ -229,7 +229,7 @@ def test_whatever_the_share_there_is_something_to_draw_as_long_as_there_are_tran
 
 def shown(of, slots):
     """True for slots of demonstrations, which are those of the agents from 2 up to 3."""
-    return of._features[slots][..., 0] // 1_000 == 2
+    return of._values.features[slots][..., 0] // 1_000 == 2
 
 
 def test_play_never_overwrites_demonstrations():

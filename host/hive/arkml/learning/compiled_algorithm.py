@@ -13,12 +13,14 @@ from arkml.base.loggers import SafeLogger
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, PolicyModel, State
 from arkml.learning.checkpoint_files import CheckpointDamaged
+from arkml.learning.device_rows import DeviceRows
 from arkml.learning.jax_engine import Compilable, CompiledAhead, find_devices, nothing, reason_of
 from arkml.learning.networks import learning_rate, mapped, random_key
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.policy_graph import PolicyTemplate, PolicyWeights
 from arkml.learning.rate_limiter import MOST_UPDATES, RateLimiter
 from arkml.learning.replay_buffer import ReplayBuffer, empty_block, most_batches
+from arkml.learning.row_memory import Slots
 from arkml.learning.tensors import flatten, restored
 
 log = SafeLogger(__name__)
@@ -251,6 +253,9 @@ class ReplayAlgorithm(CompiledAlgorithm):
         widths = settings.numbers, settings.actions, settings.frames * settings.images
         shape = (settings.batch_size, *widths)
         self._block = empty_block(min(MOST_UPDATES, most_batches(*shape)), *shape)
+        self._load = load
+        self._there: DeviceRows | None = None
+        self._has_room = not settings.sync  # on the device, so far as is known
         self._make_updates = self.compiled(
             load, first, self._block, np.int32(0), self._key, self._rates()
         )
@@ -268,10 +273,12 @@ class ReplayAlgorithm(CompiledAlgorithm):
         losses: list[tuple[float, ...]] = []
         while updates:
             count = min(updates, len(self._block.features))
-            self._gather(count)
-            outcome = self.called(
-                self._make_updates, self._state, self._block, np.int32(count), self._key, rates
-            )
+            outcome = self._updated_there(count, rates)
+            if outcome is None:
+                self.buffer.gather(self._draw(count), self._settings.rollout_length, self._block)
+                outcome = self.called(
+                    self._make_updates, self._state, self._block, np.int32(count), self._key, rates
+                )
             self.advance(outcome, count)
             updates -= count
             counts.append(count)
@@ -286,10 +293,12 @@ class ReplayAlgorithm(CompiledAlgorithm):
 
     def metrics(self) -> Mapping[str, float]:
         """Return the figures of the newest update and of the replay buffer."""
-        held = self.buffer.held
+        held, there = self.buffer.held, self._there is not None and self._there.is_ready
+        on_gpu = {"replay/on_gpu": float(there)} if "cuda" in self._devices else {}
         figures = {} if self._figures is None else self._described(*map(float, self._figures))
         return {
             **super().metrics(),
+            **on_gpu,
             **figures,
             "replay/fill": held / self._settings.memory_max_size,
             "replay/demonstration_share": self.buffer.demonstrations / held if held else 0.0,
@@ -303,11 +312,35 @@ class ReplayAlgorithm(CompiledAlgorithm):
         """Do nothing, since metrics are not learned from."""
         del names
 
-    def _gather(self, count: int) -> None:
-        """Fill the first `count` batches of the turn; the updates that read it are complete."""
+    def _draw(self, count: int) -> Slots:
+        """Draw the slots of `count` batches."""
         settings = self._settings
-        slots = self.buffer.draw(self._random, count, settings.batch_size, settings.demo_fraction)
-        self.buffer.gather(slots, settings.rollout_length, self._block)
+        return self.buffer.draw(self._random, count, settings.batch_size, settings.demo_fraction)
+
+    def _updated_there(self, count: int, rates: Any) -> Any:
+        """
+        Return the outcome of updates on rows that lie on the GPU; None if none do, or not yet.
+
+        A GPU that has no room for them is named once, and batches are sent to it from then on.
+        """
+        if self.device == "cpu" or not self._has_room:
+            return None
+        if self._there is None:
+            examples = self._state, self._key, rates
+            self._there = DeviceRows(self.buffer, self._settings, self.device, self._load, examples)
+        if not self._there.is_ready:
+            return None
+        try:
+            return self._there.updates(self._state, self._draw(count), self._key, rates)
+        except Exception as error:  # noqa: BLE001  whatever its driver raises: batches are sent
+            log.warning(
+                "rows are kept in the memory of this machine, and batches of them sent to %s, which"
+                " has no room for %s rows (%s)",
+                self.device, f"{self._settings.memory_max_size:,}", reason_of(error),
+            )  # fmt: skip
+            self._there, self._has_room = None, False
+            self.buffer.forget_writes()
+            return None
 
     @abstractmethod
     def _rates(self) -> Any:

@@ -102,6 +102,7 @@ class Compilable:
         wide: Whether it computes on all threads of `widen`, on a processor.
         is_exact: Whether products are of float32 on every device. On a GPU they are of TF32 else,
             numbers of float32 that are rounded to 10 bits before they are multiplied.
+        donated: Numbers of arguments whose memory the results take over.
 
     """
 
@@ -109,6 +110,7 @@ class Compilable:
     shapes: Any
     wide: bool
     is_exact: bool
+    donated: tuple[int, ...] = ()
 
 
 class CompiledAhead:
@@ -204,7 +206,8 @@ def _compile(program: Compilable, device: str, is_alone: bool) -> Callable[..., 
     structs = jax.tree.map(lambda value: shape(value.shape, value.dtype), program.shapes)
     precision = "tensorfloat32" if device == "cuda" and not program.is_exact else "float32"
     with jax.default_device(_device(device)), jax.default_matmul_precision(precision):
-        compiled: Callable[..., Any] = jax.jit(function).lower(*structs).compile()
+        donating = jax.jit(function, donate_argnums=program.donated)
+        compiled: Callable[..., Any] = donating.lower(*structs).compile()
     _trim_memory()
     return compiled
 

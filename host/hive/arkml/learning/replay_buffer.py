@@ -4,7 +4,7 @@ The replay buffer: raw rows, each linked with its agent's next row, and random b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +62,35 @@ class BatchBlock(NamedTuple):
     following_images: Any
 
 
+class RowValues(NamedTuple):
+    """
+    Values of n rows that updates read.
+
+    Attributes:
+        features: Features, without images: float32, [n, F].
+        actions: Actions, within [-1, 1]: float32, [n, A].
+        images: Values of images: uint8, [n, I].
+
+    """
+
+    features: Any
+    actions: Any
+    images: Any
+
+    @classmethod
+    def empty(cls, count: int, features: int, actions: int, images: int) -> RowValues:
+        """
+        Return zeros for `count` rows, which take memory as they are written.
+
+        Raises MemoryError if there are not enough addresses.
+        """
+        return cls(
+            lazy_zeros((count, features), np.float32),
+            lazy_zeros((count, actions), np.float32),
+            lazy_zeros((count, images), np.uint8),
+        )
+
+
 class ReplayBuffer:
     """
     Holds the newest rows up to `capacity`; memory is allocated as the buffer fills.
@@ -110,9 +139,7 @@ class ReplayBuffer:
         self._masking = masking
         self._frames = frames
         try:
-            self._features: Floats = lazy_zeros((capacity, features - images), np.float32)
-            self._images = lazy_zeros((capacity, images), np.uint8)
-            self._actions: Floats = lazy_zeros((capacity, actions), np.float32)
+            self._values = RowValues.empty(capacity, features - images, actions, images)
             self._steps = lazy_zeros((capacity,), _STEP)
             self._before = lazy_zeros((capacity,), np.int64)  # slots of rows one step earlier
             self._sessions = lazy_zeros((capacity,), np.uint32)
@@ -128,6 +155,7 @@ class ReplayBuffer:
         self._memory = RowMemory(row_bytes, available)
         self._chains = SessionChains(gamma)
         self._listed: dict[RowRegion | None, Slots] = {}
+        self._written: list[Slots] | None = None
 
     @property
     def demonstrations(self) -> int:
@@ -213,8 +241,75 @@ class ReplayBuffer:
             block: The block whose first k batches are filled.
 
         """
+        first, count = slots.reshape(-1), len(slots)
+        last = self._walk(slots, length, block.rewards[:count], block.discounts[:count])
+        for source, places, out in (
+            (self._values.features, first, block.features),
+            (self._values.features, last, block.following),
+            (self._values.actions, first, block.actions),
+        ):
+            # Other modes than "raise" write into `out` without a buffer.
+            flat = out[:count].reshape(len(first), source.shape[1])
+            np.take(source, places, axis=0, out=flat, mode="clip")
+        self._gather_images(first, block.images[:count])
+        self._gather_images(last, block.following_images[:count])
+
+    def note_writes(self) -> None:
+        """Begin to note the slots that are written, for `written`; those held now count."""
+        self._written = [np.arange(self.held)]
+
+    def written(self) -> Slots:
+        """
+        Return the slots that were written since the last call or `note_writes`, each once.
+
+        int64, [n], ascending.
+        """
+        assert self._written is not None
+        noted, self._written = self._written, []
+        return np.unique(np.concatenate(noted)) if noted else np.zeros(0, np.int64)
+
+    def forget_writes(self) -> None:
+        """Note no slots any more."""
+        self._written = None
+
+    def copy_rows(self, slots: Slots, rows: RowValues) -> None:
+        """Copy the rows in `slots`, int64, [n], into the first n of `rows`."""
+        for source, out in zip(self._values, rows, strict=True):
+            np.take(source, slots, axis=0, out=out[: len(slots)], mode="clip")
+
+    def place(self, slots: Slots, length: int, turn: Any) -> None:
+        """
+        Write the slots that transitions consist of into a `device_rows.Turn`, as `gather` does.
+
+        Args:
+            slots: The slot of the first row of each transition: int64, [k, B].
+            length: The largest number of steps of a transition.
+            turn: The turn whose first k batches are filled.
+
+        """
+        count = len(slots)
+        last = self._walk(slots, length, turn.rewards[:count], turn.discounts[:count])
+        turn.first[:count] = slots
+        turn.last[:count] = last.reshape(slots.shape)
+        for rows, seen in ((slots.reshape(-1), turn.seen), (last, turn.following_seen)):
+            if seen.shape[2]:
+                places = seen[:count].reshape(len(last), -1)
+                for frame, found in self._frames_before(rows):
+                    places[:, frame] = found
+
+    def _walk(self, slots: Slots, length: int, rewards_of: Floats, discounts: Floats) -> Slots:
+        """
+        Return the slot of the row after the last step of each transition, int64, [k * B].
+
+        Args:
+            slots: The slot of the first row of each: int64, [k, B].
+            length: The largest number of steps.
+            rewards_of: Filled with the discounted sums of rewards: float32, [k, B].
+            discounts: Filled with the discounts of the return that follows: float32, [k, B].
+
+        """
         first = slots.reshape(-1)
-        last = self._steps["next"][first]
+        last: Slots = self._steps["next"][first]
         step = self._steps.take(last, mode="clip")
         bounds = self._chains.reward_bounds
         rewards = np.clip(step["reward"], *bounds)
@@ -230,20 +325,9 @@ class ReplayBuffer:
             step = self._steps.take(last, mode="clip")
             rewards += has_next * factors * np.clip(step["reward"], *bounds)
             factors *= np.where(has_next, self._gamma, 1.0)
-        count = len(slots)
-        shape = slots.shape
-        block.rewards[:count] = np.clip(rewards, -_LARGEST, _LARGEST).reshape(shape)
-        block.discounts[:count] = (factors * (step["ended"] == 0)).reshape(shape)
-        for source, places, out in (
-            (self._features, first, block.features),
-            (self._features, last, block.following),
-            (self._actions, first, block.actions),
-        ):
-            # Other modes than "raise" write into `out` without a buffer.
-            flat = out[:count].reshape(len(first), source.shape[1])
-            np.take(source, places, axis=0, out=flat, mode="clip")
-        self._gather_images(first, block.images[:count])
-        self._gather_images(last, block.following_images[:count])
+        rewards_of[:] = np.clip(rewards, -_LARGEST, _LARGEST).reshape(slots.shape)
+        discounts[:] = (factors * (step["ended"] == 0)).reshape(slots.shape)
+        return last
 
     def audit(self) -> HeldRows:
         """Return the number and the checksums of the rows in the buffer."""
@@ -253,10 +337,16 @@ class ReplayBuffer:
         """Write the images that rows see, the oldest first: uint8, [k, B, frames * I]."""
         if not out.size:
             return
-        seen = out.reshape(len(slots), self._frames, self._images.shape[1])
+        images = self._values.images
+        seen = out.reshape(len(slots), self._frames, images.shape[1])
+        for frame, found in self._frames_before(slots):
+            np.take(images, found, axis=0, out=seen[:, frame], mode="clip")
+            seen[found < 0, frame] = 0
+
+    def _frames_before(self, slots: Slots) -> Iterator[tuple[int, Slots]]:
+        """Yield each frame that rows see, the newest first, with its slots, -1 for none."""
         for frame in reversed(range(self._frames)):
-            np.take(self._images, slots, axis=0, out=seen[:, frame], mode="clip")
-            seen[slots < 0, frame] = 0
+            yield frame, slots
             slots = np.where(slots < 0, -1, self._before[slots])
 
     def _add(self, chains: TrajectoryIndex, session: int, kind: int, columns: RowColumns) -> Added:
@@ -269,9 +359,11 @@ class ReplayBuffer:
         self._steps["next"][slots] = -1
         self._steps["reward"][slots] = columns.reward
         self._steps["ended"][slots] = (columns.state == _TERMINAL) & self._masking
-        self._features[slots] = columns.features
-        self._images[slots] = columns.images
-        self._actions[slots] = np.clip(columns.action, -1.0, 1.0)
+        self._values.features[slots] = columns.features
+        self._values.images[slots] = columns.images
+        self._values.actions[slots] = np.clip(columns.action, -1.0, 1.0)
+        if self._written is not None:
+            self._written.append(slots)
         self._sessions[slots] = session
         if is_audited():
             self._hashes[slots] = row_hashes(session, kind, columns)
