@@ -57,7 +57,7 @@ def test_updates_see_the_same_batches_as_from_a_block(frames, length, data):
     buffer = ReplayBuffer(CAPACITY, run.features, 1, gamma=0.9, images=run.images, frames=frames)
     state = {"n": np.float32(3)}
     random = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))
-    step = {agent: 0 for agent in range(4)}
+    step = dict.fromkeys(range(4), 0)
     there = None
     for turn in range(data.draw(st.integers(1, 5))):
         for _ in range(data.draw(st.integers(1, 12))):
