@@ -1,44 +1,21 @@
-"""A copy of a replay buffer's rows on a GPU: rows go there once, and a turn of updates as slots."""
+"""A copy of a replay buffer's rows on a GPU: rows go there once, and batches as their slots."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.jax_engine import Compilable, CompiledAhead
 from arkml.learning.rate_limiter import MOST_UPDATES
-from arkml.learning.replay_buffer import BatchBlock, ReplayBuffer, RowValues
+from arkml.learning.replay_buffer import BatchBlock, ReplayBuffer, RowValues, SlotBlock
 from arkml.learning.row_memory import Slots
 
 CHUNK = 4_096
 """Rows that are sent at once; a program serves one number of rows."""
-
-
-class Turn(NamedTuple):
-    """
-    K batches of B transitions, by the slots of their rows.
-
-    Attributes:
-        first: The slot of the first row: int32, [K, B].
-        last: The slot of the row after the last step: int32, [K, B].
-        rewards: Discounted sums over the steps: float32, [K, B].
-        discounts: Discounts of the return that follows: float32, [K, B].
-        seen: Slots of the images that are seen at the first row, the oldest first, -1 for none:
-            int32, [K, B, frames], without images [K, B, 0].
-        following_seen: The same at the row after the last step.
-
-    """
-
-    first: Any
-    last: Any
-    rewards: Any
-    discounts: Any
-    seen: Any
-    following_seen: Any
 
 
 class DeviceRows:
@@ -69,7 +46,7 @@ class DeviceRows:
         self._length = settings.rollout_length
         batches, frames = MOST_UPDATES, settings.frames if settings.images else 0
         shape = (batches, settings.batch_size)
-        self._turn = Turn(
+        self._block = SlotBlock(
             *(np.zeros(shape, kind) for kind in (np.int32, np.int32, np.float32, np.float32)),
             *(np.zeros((*shape, frames), np.int32) for _ in range(2)),
         )
@@ -86,7 +63,7 @@ class DeviceRows:
                 (_load_put, (memory, self._slots, self._chunk), (0,)),
                 (
                     partial(_load_updates, load),
-                    (examples[0], memory, self._turn, np.int32(0), *examples[1:]),
+                    (examples[0], memory, self._block, np.int32(0), *examples[1:]),
                     (),
                 ),
             )
@@ -123,8 +100,8 @@ class DeviceRows:
             self._slots[len(part) :] = self._capacity  # which is nowhere
             self._buffer.copy_rows(part, self._chunk)
             self._memory = put(self._memory, self._slots, self._chunk)
-        self._buffer.place(slots, self._length, self._turn)
-        return updates(state, self._memory, self._turn, np.int32(len(slots)), key, rates)
+        self._buffer.place(slots, self._length, self._block)
+        return updates(state, self._memory, self._block, np.int32(len(slots)), key, rates)
 
 
 class _Gathered:
@@ -166,16 +143,18 @@ def _load_put() -> Callable[..., Any]:
 def _load_updates(load: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     make_updates = load()
 
-    def updates(state: Any, memory: RowValues, turn: Turn, count: Any, key: Any, rates: Any) -> Any:
-        block = BatchBlock(
-            _Gathered(memory.features, turn.first),
-            _Gathered(memory.actions, turn.first),
-            _Gathered(memory.features, turn.last),
-            turn.rewards,
-            turn.discounts,
-            _GatheredImages(memory.images, turn.seen),
-            _GatheredImages(memory.images, turn.following_seen),
+    def updates(
+        state: Any, memory: RowValues, block: SlotBlock, count: Any, key: Any, rates: Any
+    ) -> Any:
+        gathered = BatchBlock(
+            _Gathered(memory.features, block.first),
+            _Gathered(memory.actions, block.first),
+            _Gathered(memory.features, block.last),
+            block.rewards,
+            block.discounts,
+            _GatheredImages(memory.images, block.seen),
+            _GatheredImages(memory.images, block.following_seen),
         )
-        return make_updates(state, block, count, key, rates)
+        return make_updates(state, gathered, count, key, rates)
 
     return updates

@@ -62,6 +62,29 @@ class BatchBlock(NamedTuple):
     following_images: Any
 
 
+class SlotBlock(NamedTuple):
+    """
+    K batches of B transitions, by the slots of their rows.
+
+    Attributes:
+        first: The slot of the first row: int32, [K, B].
+        last: The slot of the row after the last step: int32, [K, B].
+        rewards: Discounted sums over the steps: float32, [K, B].
+        discounts: Discounts of the return that follows: float32, [K, B].
+        seen: Slots of the images that are seen at the first row, the oldest first, -1 for none:
+            int32, [K, B, frames], without images [K, B, 0].
+        following_seen: The same at the row after the last step.
+
+    """
+
+    first: Any
+    last: Any
+    rewards: Any
+    discounts: Any
+    seen: Any
+    following_seen: Any
+
+
 class RowValues(NamedTuple):
     """
     Values of n rows that updates read.
@@ -277,21 +300,21 @@ class ReplayBuffer:
         for source, out in zip(self._values, rows, strict=True):
             np.take(source, slots, axis=0, out=out[: len(slots)], mode="clip")
 
-    def place(self, slots: Slots, length: int, turn: Any) -> None:
+    def place(self, slots: Slots, length: int, block: SlotBlock) -> None:
         """
-        Write the slots that transitions consist of into a `device_rows.Turn`, as `gather` does.
+        Write the slots that transitions consist of into a block, as `gather` does.
 
         Args:
             slots: The slot of the first row of each transition: int64, [k, B].
             length: The largest number of steps of a transition.
-            turn: The turn whose first k batches are filled.
+            block: The block whose first k batches are filled.
 
         """
         count = len(slots)
-        last = self._walk(slots, length, turn.rewards[:count], turn.discounts[:count])
-        turn.first[:count] = slots
-        turn.last[:count] = last.reshape(slots.shape)
-        for rows, seen in ((slots.reshape(-1), turn.seen), (last, turn.following_seen)):
+        last = self._walk(slots, length, block.rewards[:count], block.discounts[:count])
+        block.first[:count] = slots
+        block.last[:count] = last.reshape(slots.shape)
+        for rows, seen in ((slots.reshape(-1), block.seen), (last, block.following_seen)):
             if seen.shape[2]:
                 places = seen[:count].reshape(len(last), -1)
                 for frame, found in self._frames_before(rows):
