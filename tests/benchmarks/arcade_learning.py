@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -43,12 +43,13 @@ class Goal:
     What a game is learned for.
 
     `rows` is the budget, `score` the field of the game's own log by which it counts, `least` the
-    mean that is asked for.
+    mean that is asked for, and `settings` what is no default.
     """
 
     rows: int
     score: str
     least: float
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 GOALS = {
@@ -60,12 +61,15 @@ GOALS = {
     "lunar_lander": Goal(1_000_000, "score", 242.0),
     "lunar_lander_continuous": Goal(500_000, "score", 260.0),
     "bipedal_walker": Goal(500_000, "score", 298.0),
+    "bipedal_walker:ppo": Goal(5_000_000, "score", 288.0, {"algorithm": "ppo"}),
     "acrobot": Goal(1_000_000, "score", -80.0),
     "mountain_car_continuous": Goal(50_000, "score", 94.7),
     "memory": Goal(640_000, "score", -2.0),
     "flag": Goal(4_000_000, "score", 1_350.0),
 }
 """
+What follows a colon tells trainings of one game apart.
+
 Budgets of PufferLib's configurations, and scores of rl-zoo3 for the games with physics; in `memory`
 one that counts without error has 0, and in `flag` one to whom the flags are always shown 1,430.
 """
@@ -79,16 +83,20 @@ def agents_of(path: Path) -> int:
 
 def learn(name: str, seed: int, directory: Path) -> tuple[Path, float, int]:
     """Train a game by the command; return the policy, the seconds and the rows."""
-    path, goal = BUILT / f"{name}.wasm", GOALS[name]
+    path, goal = _module(name), GOALS[name]
     frames = -(-goal.rows // agents_of(path))
     words = ["train", str(path), "--frames", str(frames), "--seed", str(seed), "--json"]
+    if goal.settings:
+        config = directory.with_suffix(".json")
+        config.write_text(json.dumps(goal.settings))
+        words += ["--config", str(config)]
     began = time.perf_counter()
     ended = subprocess.run(
         [sys.executable, "-m", "arkml", *words, "--out", str(directory)],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
     )  # fmt: skip
     told = json.loads(ended.stdout)
-    return directory / f"{name}.onnx", time.perf_counter() - began, told["rows"]
+    return directory / f"{path.stem}.onnx", time.perf_counter() - began, told["rows"]
 
 
 def rate(name: str, policy: Path, episodes: int = EPISODES) -> float:
@@ -98,7 +106,7 @@ def rate(name: str, policy: Path, episodes: int = EPISODES) -> float:
     inputs = {one.name: tuple(one.shape[1:]) for one in session.get_inputs()}
     outputs = ["actions", "h_out"][: 1 + ("h_in" in inputs)]
     scores: dict[int, float] = {}
-    path, field = BUILT / f"{name}.wasm", GOALS[name].score
+    path, logged = _module(name), GOALS[name].score
     with GuestVectorEnv(path, configure=(episodes, 99)) as envs:
         observations, _ = envs.reset()
         memories = np.zeros((episodes, *inputs.get("h_in", (0,))), np.float32)
@@ -115,8 +123,12 @@ def rate(name: str, policy: Path, episodes: int = EPISODES) -> float:
             memories = after[0] if after else memories  # of first episodes, which alone count
             observations, _, ended, cut, infos = envs.step(_actions(envs, answers))
             for agent in np.flatnonzero(ended | cut).tolist():
-                scores.setdefault(agent, float(infos[field][agent]))
+                scores.setdefault(agent, float(infos[logged][agent]))
     return fmean(scores.values())
+
+
+def _module(name: str) -> Path:
+    return BUILT / f"{name.partition(':')[0]}.wasm"
 
 
 def _flat(observations: Any, count: int) -> Numbers:

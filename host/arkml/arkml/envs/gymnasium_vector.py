@@ -200,7 +200,7 @@ class GuestVectorEnv(VectorPlaces):
         slots = self._slots
         if slots.acting is not None:
             assert self._env.decision is not None
-            step = self._env.step(slots.chosen(values, self._env.decision))
+            step = self._core.step_acting(slots.chosen(values, self._env.decision))
         elif isinstance(rows := self._core.step_rows(values), Step):
             step = rows
         elif rows.before is slots.in_order and not (

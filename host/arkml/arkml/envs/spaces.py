@@ -211,7 +211,8 @@ def all_allowed(
         return {}
     for masks, chosen, indices in rows:
         for allowance, masked in zip(allowances, masks, strict=True):
-            allowance[indices] = ~masked[chosen]
+            if masked.any():  # as most are not
+                allowance[indices] = ~masked[chosen]
     return {"action_mask": allowances[0] if len(allowances) == 1 else allowances}
 
 

@@ -139,6 +139,13 @@ class EnvCore(Closing):
             instance.answer(_checked(actions, pending.decision, pending.tracker.acting_count))
             return _run(instance)
 
+    def step_acting(self, actions: Floats) -> Step:
+        """Do as `step` does with checked actions, float32, [m, num_actions]."""
+        with self._call:
+            instance, _ = self._waiting()
+            instance.answer(actions)
+            return _run(instance)
+
     def step_rows(self, actions: Floats) -> Step | InPlace:
         """
         Answer all rows of the submit with checked actions, [rows, num_actions].
