@@ -49,6 +49,7 @@ from arkml.training.module_watch import ModuleWatch
 from arkml.training.monitor import RunMonitor
 from arkml.training.outcome import RunOutcome, gather, membership_of
 from arkml.training.results import (
+    Evaluation,
     ProgressFunction,
     RunNotice,
     TrainedPolicy,
@@ -692,6 +693,11 @@ class GuestTrainer(Closing):
         membership = membership_of(self._runner.subject)
         return "" if membership is None or self._has_stopped() else membership.failure
 
+    def _confirmed(self, version: int | None) -> Evaluation | None:
+        """Return the episodes that the version which the hive chose has played since, if any."""
+        confirmed = self._evaluations.confirmed
+        return confirmed if confirmed is not None and confirmed.version == version else None
+
     def _result(
         self, outcome: RunOutcome, files: dict[str, Path], errors: tuple[Exception, ...]
     ) -> TrainingResult:
@@ -713,7 +719,7 @@ class GuestTrainer(Closing):
                 files.get("onnx"),
                 outcome.score,
                 outcome.rated_by,
-                self._evaluations.confirmed if outcome.rated_by == "evaluation" else None,
+                self._confirmed(outcome.version),
             ),
             last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last")),
             training_curve=curve_of(outcome.training),

@@ -58,8 +58,8 @@ class RunOutcome:
     The policies, the curves and the state of a run at its end.
 
     `best` and `last` are ONNX files, `kind` and `last_kind` their origins, such as "best" or
-    "held". `score` is the mean return by which the best policy was chosen, or None, and `rated_by`
-    the kind of episodes that it is a mean of. `missing` says why the hive did not provide
+    "held". `score` is the mean return by which the best policy was chosen, or None, `rated_by` the
+    kind of episodes that it is a mean of, and `version` that of the policy. `missing` says why the hive did not provide
     everything, empty if it did. `unlearned` says why the learner has made no update in this
     training, empty if it has or if the hive did not say. `learner_ends` is the number of learners
     that ended and were replaced, `learner_end` the reason of the last end.
@@ -79,6 +79,7 @@ class RunOutcome:
     learner_end: str = ""
     score: float | None = None
     rated_by: RatedBy | None = None
+    version: int | None = None
 
 
 class PatientClient:
@@ -203,6 +204,7 @@ def gather(
         learner_ends=_deaths(run, info), learner_end=end,
         score=None if best_of is None else best_of.score,
         rated_by=None if best_of is None else rated_by(best_of.by),
+        version=None if best_of is None else best_of.version,
     )  # fmt: skip
 
 
