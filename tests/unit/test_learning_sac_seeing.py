@@ -47,7 +47,7 @@ def test_a_batch_has_the_bytes_of_images_before_and_after():
     of = settings_of((VIEW,))
     made = sac_of(of)
     _, images, _ = split_of(of, rows_of(of, 200))
-    made.buffer.gather(made._draw(1), 1, made._block)
+    made.buffer.gather(made._slots(1), 1, made._block)
     batch = made._block
     before, after = batch.images[0], batch.following_images[0]
 

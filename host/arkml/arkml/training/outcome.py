@@ -59,10 +59,10 @@ class RunOutcome:
 
     `best` and `last` are ONNX files, `kind` and `last_kind` their origins, such as "best" or
     "held". `score` is the mean return by which the best policy was chosen, or None, `rated_by` the
-    kind of episodes that it is a mean of, and `version` that of the policy. `missing` says why the hive did not provide
-    everything, empty if it did. `unlearned` says why the learner has made no update in this
-    training, empty if it has or if the hive did not say. `learner_ends` is the number of learners
-    that ended and were replaced, `learner_end` the reason of the last end.
+    kind of episodes that it is a mean of, and `version` that of the policy. `missing` says why the
+    hive did not provide everything, empty if it did. `unlearned` says why the learner has made no
+    update in this training, empty if it has or if the hive did not say. `learner_ends` is the
+    number of learners that ended and were replaced, `learner_end` the reason of the last end.
     """
 
     kind: PolicyKind

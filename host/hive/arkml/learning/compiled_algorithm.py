@@ -275,7 +275,7 @@ class ReplayAlgorithm(CompiledAlgorithm):
             count = min(updates, len(self._block.features))
             outcome = self._updated_there(count, rates)
             if outcome is None:
-                self.buffer.gather(self._draw(count), self._settings.rollout_length, self._block)
+                self.buffer.gather(self._slots(count), self._settings.rollout_length, self._block)
                 outcome = self.called(
                     self._make_updates, self._state, self._block, np.int32(count), self._key, rates
                 )
@@ -312,7 +312,7 @@ class ReplayAlgorithm(CompiledAlgorithm):
         """Do nothing, since metrics are not learned from."""
         del names
 
-    def _draw(self, count: int) -> Slots:
+    def _slots(self, count: int) -> Slots:
         """Draw the slots of `count` batches."""
         settings = self._settings
         return self.buffer.draw(self._random, count, settings.batch_size, settings.demo_fraction)
@@ -331,7 +331,7 @@ class ReplayAlgorithm(CompiledAlgorithm):
         if not self._there.is_ready:
             return None
         try:
-            return self._there.updates(self._state, self._draw(count), self._key, rates)
+            return self._there.updates(self._state, self._slots(count), self._key, rates)
         except Exception as error:  # noqa: BLE001  whatever its driver raises: batches are sent
             log.warning(
                 "rows are kept in the memory of this machine, and batches of them sent to %s, which"
