@@ -154,6 +154,12 @@ class PeriodicEvaluation(Closing):
                 self._changed.wait(_SLICE)  # in slices, so that Ctrl-C is seen
             self._raise_failure()
 
+    @property
+    def is_busy(self) -> bool:
+        """True while a version is rated, or waits for that."""
+        with self._changed:
+            return self._wanted is not None or self._playing is not None
+
     def play_again(self, is_over: Callable[[], bool]) -> Evaluation | None:
         """
         Return GOAL_EPISODES new episodes of the version with the best rating.

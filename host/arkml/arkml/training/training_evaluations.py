@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _LAST = 10.0  # seconds that the last ratings may lengthen a training by, if "auto"
 _LAST_SHARE = 0.1  # of the length of the training, if that is more
 _WHATEVER = "--eval-every N (eval_every=N) evaluates every N frames all the same"
+_UNRATED = (
+    "the last policy is not rated, since that takes longer than {:.0f} s: an earlier one is the"
+    " best of those that are, and the last may be better (arkml evaluate rates it)"
+)
 _INSTEAD = "no further evaluations are played, and episodes of training decide"
 
 
@@ -171,6 +175,9 @@ class TrainingEvaluations(Closing):
             self._played.wait(is_late if pace is not None else lambda: monitor.is_stopped)
             if pace is None:
                 until = time.monotonic() + limit
+            elif self._played.is_busy and not monitor.is_stopped:
+                self._warn_once(_UNRATED.format(limit))
+                return
         self.confirmed = self._played.play_again(is_late)
 
     def close(self) -> None:
