@@ -190,8 +190,10 @@ async def _admitted(
 ) -> Receiver[ActorRunTrialOutput]:
     """Return the receiver of an actor that is admitted; refuse the call of another one."""
     try:
-        trial_id = _one_trial(context, "an actor joins")
+        # Before any refusal: a write that fails as the call ends has gRPC's client in Python put
+        # INTERNAL in the place of the reason (github.com/grpc/grpc/issues/36066).
         first = await _first_message(context)
+        trial_id = _one_trial(context, "an actor joins")
         return await admit(trial_id, first.init_output, sender)
     except TrialError as error:
         await _refuse(context, error)
