@@ -267,7 +267,7 @@ class PeriodicEvaluation(Closing):
         """Return new episodes of a version; None if they fail, or if some are missing."""
         try:
             played = self._play(wanted, GOAL_EPISODES)
-        except (EvaluationFailed, OSError):  # the training has ended, and its results do not
+        except (EvaluationFailed, OSError):  # the training is over, and keeps what was chosen
             return None
         if played["shortfall"] or not played["returns"]:
             return None

@@ -175,14 +175,13 @@ class Moves(NamedTuple):
 def match(ids: GuestIds, states: States, before: AgentSlots) -> Moves:
     """Match the rows of a submit, with ids, uint64, [n], and states, uint32, [n], to agents."""
     live = ~before.absent
-    slots = in_order(ids, before.ids, live.nonzero()[0])
-    earlier = earlier_of(ids) if slots is None else None
+    slots, earlier = in_order(ids, before.ids, live.nonzero()[0]), None
+    if slots is None and (earlier := earlier_of(ids)) is None:
+        slots = positions_of(ids, before.ids, live)
     if slots is not None:
         was_absent = slots < 0
-    elif earlier is None:
-        slots = positions_of(ids, before.ids, live)
-        was_absent = slots < 0
     else:
+        assert earlier is not None
         slots = np.full(len(ids), -1)
         first, later = (earlier < 0).nonzero()[0], (earlier >= 0).nonzero()[0]
         slots[first] = positions_of(ids[first], before.ids, live)

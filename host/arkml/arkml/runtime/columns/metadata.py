@@ -121,7 +121,7 @@ def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | No
     if len(entries) > 1 and (entries[:, 1:3] != (items, size)).any():
         return None
     found = entries[:, _HEADER_WORDS:].reshape(len(entries), items, size // _WORD)
-    rows = np.repeat(rows, items)
+    rows = rows if items == 1 else np.repeat(rows, items)
     if items > 1 and (found[:, :, :-1] == found[0, :, :-1]).all():  # names in their order, too
         codes, names = _numbered(words.tobytes() for words in found[0, :, :-1])
         values = _values(found[:, :, -1].ravel())
