@@ -9,6 +9,7 @@
 #define GAME_PARTS {"name": "flock", "shape": [64, 4]}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #define GAME_AGENTS 64
+#define GAME_COPIES 16
 #define GAME_VALUE(branch, choice) (((float)(choice) - 2.0f) / 4.0f)
 #include "ocean.h"
 

@@ -11,6 +11,7 @@
     {"name": "item", "shape": [8], "low": 0, "high": 1}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #define GAME_AGENTS 1024
+#define GAME_COPIES 1
 #include "ocean.h"
 
 static void set_up(Convert *env) {

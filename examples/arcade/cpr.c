@@ -9,6 +9,7 @@
 #define GAME_PARTS {"name": "sight", "shape": [7, 7], "low": 0, "high": 255}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(moves) SCORE(alive_steps)
 #define GAME_AGENTS 8
+#define GAME_COPIES 128
 #define GAME_PRESENT(copy, agent) ((copy)->env.agents[agent].hp > 0)
 #define GAME_TRUNCATED(copy, agent) ((copy)->env.tick == 0)
 #include "ocean.h"

@@ -18,7 +18,8 @@
  * and these where they differ:
  *
  *   GAME_AGENTS       the agents of one copy: 1
- *   GAME_COPIES       the copies of a guest that nobody configures: as many as have 1,024 agents
+ *   GAME_COPIES       the copies of a guest that nobody configures, a number in digits: 1024. With
+ *                     several agents in a copy it is as many as have 1,024 agents
  *   GAME_CONFIG       the configuration of its run, as text: "{}"
  *   GAME_VALUE        the number that the game wants for a choice of a branch: the choice
  *   GAME_TERMINATED   true if the step ended the episode of an agent: its terminal is set
@@ -90,7 +91,7 @@ static inline int arcade_rand(void) {
 #define GAME_AGENTS 1
 #endif
 #ifndef GAME_COPIES
-#define GAME_COPIES ((1023 + GAME_AGENTS) / GAME_AGENTS)
+#define GAME_COPIES 1024
 #endif
 #ifndef GAME_CONFIG
 #define GAME_CONFIG "{}"
@@ -143,7 +144,7 @@ static const int arcade_branches[] = {GAME_BRANCHES};
 #undef true
 #undef false
 SPEC_TEXT({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": ARCADE_SPACE,
-                                     "partial": ARCADE_PARTIAL}}});
+                                     "partial": ARCADE_PARTIAL, "copies": GAME_COPIES}}});
 #pragma pop_macro("true")
 #pragma pop_macro("false")
 #endif

@@ -9,6 +9,7 @@
 #define GAME_PARTS {"name": "self", "shape": [3]}, {"name": "sight", "shape": [8, 3]}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #define GAME_AGENTS 8
+#define GAME_COPIES 128
 #include "ocean.h"
 
 static void set_up(CRware *env) {

@@ -12,6 +12,7 @@
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length) \
     SCORE(collision_rate) SCORE(oob_rate)
 #define GAME_AGENTS 512
+#define GAME_COPIES 2
 #include "ocean.h"
 
 static void set_up(School *env) {

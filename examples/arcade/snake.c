@@ -9,6 +9,7 @@
 #define GAME_PARTS {"name": "sight", "kind": "grid", "shape": [11, 11], "categories": 8}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #define GAME_AGENTS 256
+#define GAME_COPIES 4
 #define GAME_TERMINATED(copy, agent) ((copy)->rewards[agent] == (copy)->env.reward_death)
 #include "ocean.h"
 

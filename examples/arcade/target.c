@@ -11,6 +11,7 @@
     {"name": "self", "shape": [4]}
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length)
 #define GAME_AGENTS 8
+#define GAME_COPIES 128
 #include "ocean.h"
 
 static void set_up(Target *env) {

@@ -10,6 +10,7 @@
 #define GAME_SCORES SCORE(perf) SCORE(score) SCORE(episode_return) SCORE(episode_length) \
     SCORE(trash_collected)
 #define GAME_AGENTS 8
+#define GAME_COPIES 128
 #include "ocean.h"
 
 static void set_up(CTrashPickupEnv *env) {

@@ -87,6 +87,7 @@ def test_inspect_shows_the_declaration_of_agents():
         "names": [],
         "choices": [],
         "partial": False,
+        "copies": None,
     }
     assert "picker: cell [1], target [1], flag [1]; branches of 3, 2 choices" in text
 

@@ -78,8 +78,8 @@ def on(self, device, *arguments):
     time.sleep(seconds.get(device, 0.0))
     if broken == "silence" and device == "cuda":
         time.sleep(600)
-    if broken == "room" and not arguments:
-        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 24000000 bytes")
+    if broken.startswith("rows: ") and not arguments:
+        raise RuntimeError(broken.removeprefix("rows: "))
     if broken == "call" and device == "cuda":
         raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS\\nand more")
     return ON(self, device, *arguments)
@@ -189,14 +189,21 @@ def test_rows_lie_on_the_gpu_that_learns_from_them_and_nothing_else_changes():
     assert "replay/on_gpu" not in alone_on_a_processor("sac")[5]
 
 
-def test_a_gpu_without_room_for_the_rows_is_sent_batches_of_them():
-    device, tensors, lines, last, _, metrics, _ = trained("sac", ["cuda"], {}, "room")
+@pytest.mark.parametrize(
+    ("reason", "does"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory allocating 24000000 bytes", "has no room for"),
+        ("INTERNAL: CUDA_ERROR_LAUNCH_FAILED", "cannot work on"),
+    ],
+)
+def test_a_gpu_that_refuses_the_rows_is_sent_batches_of_them(reason, does):
+    device, tensors, lines, last, _, metrics, _ = trained("sac", ["cuda"], {}, f"rows: {reason}")
 
     assert (device, last, metrics["replay/on_gpu"]) == ("cuda", "cuda", 0.0)
     assert len(tensors) == len(alone_on_a_processor("sac")[1])
     assert lines == [
-        "rows are kept in the memory of this machine, and batches of them sent to cuda, which has"
-        " no room for 1,000,000 rows (RESOURCE_EXHAUSTED: Out of memory allocating 24000000 bytes)"
+        "rows are kept in the memory of this machine, and batches of them sent to cuda, which"
+        f" {does} 1,000,000 rows ({reason})"
     ]
 
 

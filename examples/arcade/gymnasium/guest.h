@@ -5,7 +5,7 @@
 //   GAME_FEATURES     the numbers of an observation, of which GAME_PARTS are the parts
 //   GAME_ACTIONS      the numbers of an action, and GAME_SPACE in the form of arkml.spec
 //   GAME_STEPS        the steps after which an episode is cut
-//   GAME_COPIES       the copies of a guest that nobody configures: 16
+//   GAME_COPIES       the copies of a guest that nobody configures, a number in digits: 16
 //   GAME_MOST_COPIES  the copies that fit into the memory that a host gives by default
 //   GAME_CONFIG       the configuration of its run, as text: "{}"
 //   GAME_PARTIAL      true if a row does not show all that matters: false
@@ -36,7 +36,7 @@
 #define GAME_CONFIG "{}"
 #endif
 SPEC_TEXT({"behaviors": {GAME_NAME: {"observations": [GAME_PARTS], "actions": GAME_SPACE,
-                                     "partial": GAME_PARTIAL}}});
+                                     "partial": GAME_PARTIAL, "copies": GAME_COPIES}}});
 
 extern "C" {
 extern const uint64_t ARK_API_ML;

@@ -79,6 +79,7 @@ def _document(inspection: Inspection) -> dict[str, Any]:
                     "names": list(each.names),
                     "choices": [list(names) for names in each.choices],
                     "partial": each.is_partial,
+                    "copies": each.copies,
                 }
                 for each in inspection.declared
             },

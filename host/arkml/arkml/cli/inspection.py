@@ -53,6 +53,8 @@ class DeclaredReport:
     choices: tuple[tuple[str, ...], ...]
     """What people call the choices of each branch; empty for one without names."""
     is_partial: bool
+    copies: int | None
+    """The copies of its game that it plays unless told their number, None if not declared."""
     game: str
     """What is declared of the game that people play, in a few words, or empty."""
 
@@ -68,6 +70,7 @@ class DeclaredReport:
         lists = ", ".join(f"({', '.join(names)})" for names in self.choices if names)
         called += f"; choices {lists}" if lists else ""
         partial = "; partial" if self.is_partial else ""
+        partial += "" if self.copies is None else f"; copies {self.copies:,}"
         game = f"; {self.game}" if self.game else ""
         return f"{self.name}: {parts}; {actions}{called}{partial}{game}"
 
@@ -133,6 +136,7 @@ def _declared(section: bytes | None) -> tuple[tuple[DeclaredReport, ...], str | 
             one.actions.action_names,
             tuple(tuple(map(harmless, names)) for names in one.actions.choices),
             one.partial,
+            one.copies,
             one.game_text,
         )
         for name, one in declared.behaviors.items()

@@ -20,7 +20,7 @@ from arkml.runtime.kept_bytes import KeptBytes, no_limit
 LONG: Final = 0.001
 """Seconds above which a stretch is compared with the processor time of its thread."""
 
-_FRESH = 0.01
+_FRESH = 0.001
 """Seconds for which a reading of a thread's processor clock is fresh enough for a new call."""
 
 _OLDEST = 2  # the generation of gc's whose collection looks at all objects

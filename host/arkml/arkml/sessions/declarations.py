@@ -196,6 +196,7 @@ class BehaviorDeclared(GameDeclared, frozen=True, forbid_unknown_fields=True):
     slots: _Count | None = None
     positions: tuple[_Place, _Place] | None = None
     partial: bool = False
+    copies: _Count | None = None
 
     @property
     def num_features(self) -> int | None:

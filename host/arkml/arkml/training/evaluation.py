@@ -119,6 +119,7 @@ def evaluate(
             behavior=behavior,
             max_episode_steps=max_episode_steps,
             seed=seed,
+            episodes=episodes,
         )
         began = time.monotonic()
         played = play_episodes(gateway, runner.step, episodes, frames, begin=runner.initialize)

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import IO, Any, NamedTuple
 
-from arkml.errors import ArkmlError, TraceRefused
+from arkml.errors import ArkmlError, InvalidSpec, TraceRefused
 from arkml.guests.guest import SEED_EXPORT, Guest
 from arkml.guests.trace_recorder import PartRecorders
 from arkml.host import Host, loader_of
@@ -25,6 +25,8 @@ from arkml.replays.documents import document_of
 from arkml.runs.evaluation_guests import PolicyEvaluation, Show, play_episodes
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import QUIET_GRANT
+from arkml.sessions.branches import DeclaredBranches
+from arkml.sessions.declarations import SECTION
 from arkml.training.evaluation_traces import TRACE_BYTES
 from arkml.training.task_runner import (
     FleetRunner,
@@ -33,8 +35,9 @@ from arkml.training.task_runner import (
     TaskRunner,
     require_frames,
 )
-from arkml.training.tasks import Task, compile_module, find_task
+from arkml.training.tasks import CONFIGURE, Task, compile_module, find_task
 
+_COUNT_AND_SEED = "i32", "i32"
 _NICE = 10  # a frame of the training comes before one of an evaluation
 _LENGTHS = struct.Struct("<QQ")
 
@@ -95,7 +98,12 @@ class EpisodePlayer:
         if task.is_traced:
             self._traces = loader_of(host).recorders = PartRecorders(TRACE_BYTES, host.wasi)
         self._runner, self._gateway = make_evaluating(
-            host, compiled, entry, budget, max_episode_steps=task.max_episode_steps
+            host,
+            compiled,
+            entry,
+            budget,
+            max_episode_steps=task.max_episode_steps,
+            episodes=task.episodes,
         )
         self._task, self._module = task, module
         self._is_initialized = False
@@ -149,16 +157,30 @@ def make_evaluating(
     behavior: str | None = None,
     max_episode_steps: int | None = None,
     seed: int = 0,
+    episodes: int | None = None,
     show: Show | None = None,
 ) -> tuple[TaskRunner, PolicyEvaluation]:
     """
     Make a guest for evaluations, in which a policy answers as its run; run no instruction yet.
 
-    The policy plays the agents of `behavior`, by default of the guest's first run. Episodes are cut
-    off after `max_episode_steps`; the new guests that follow get seeds drawn from `seed`. `show`
-    gets each batch that the policy has answered. Raises UsageError.
+    Args:
+        host: The host of the guest.
+        module: The module of the guest.
+        task: The task that is done step by step.
+        budget: The time budget of a step.
+        behavior: Name of the run whose agents the policy plays, by default the guest's first.
+        max_episode_steps: Steps after which episodes are cut off.
+        seed: The new guests after an episode that was cut off get seeds drawn from this one.
+        episodes: Number of episodes that count: a guest that declares `copies` of its game plays no
+            more of them. None lets it play all.
+        show: Gets each batch that the policy has answered.
+
+    Raises:
+        UsageError: Episodes of this task cannot be cut off.
+        InvalidSpec: The guest declares copies, and cannot be told their number.
+
     """
-    limit = None
+    limit, copies = None, _copies(module, episodes)
     if max_episode_steps is not None:
         require_frames(module, task)
         limit = StepLimit(max_episode_steps)
@@ -169,14 +191,34 @@ def make_evaluating(
     )
     shared = loader.shared(gateway=gateway, library=library)
     if limit is None:
-        return GuestRunner(Guest(loader.load(module, name, shared)), task, budget), gateway
+        guest = Guest(loader.load(module, name, shared))
+        return GuestRunner(guest, task, budget, copies), gateway
     if SEED_EXPORT not in module.functions:
         gateway.unseeded = (
             f"{module.name} takes no seed, for it exports no {SEED_EXPORT}: the guest after each"
             " episode that is cut off repeats the episodes of the one before"
         )
-    renewal = Renewal(limit, seed, lambda: gateway.episodes.cut_off())
+    renewal = Renewal(limit, seed, lambda: gateway.episodes.cut_off(), copies)
     return FleetRunner(loader.fleet(module, name, 1, shared), task, budget, renewal), gateway
+
+
+def _copies(module: CompiledModule, episodes: int | None) -> int | None:
+    """
+    Return the copies of a guest's game that play `episodes`, None for as many as it plays unasked.
+
+    Raises InvalidSpec if they are declared, and the guest cannot be told their number.
+    """
+    behaviors = DeclaredBranches(module.info.spec).behaviors.values()
+    declared = [one.copies for one in behaviors if one.copies is not None]
+    if episodes is None or not declared or min(declared) <= episodes:
+        return None
+    function = module.functions.get(CONFIGURE)
+    if function is None or function.params != _COUNT_AND_SEED:
+        raise InvalidSpec(
+            f"{SECTION} of {module.name} declares copies, and it exports no"
+            f" {CONFIGURE}(count, seed) that takes two i32: export it, or leave out copies"
+        )
+    return episodes
 
 
 def write_message(file: IO[bytes], message: EvaluatorMessage) -> None:

@@ -243,6 +243,7 @@ def record(
             behavior=behavior,
             max_episode_steps=max_episode_steps,
             seed=seed,
+            episodes=episodes,
         )
         gateway.episodes = recorder
         stepped = _reporting(runner.step, recorder, progress)

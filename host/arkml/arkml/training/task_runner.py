@@ -13,7 +13,7 @@ from arkml.errors import CmdletFailed, GuestError, GuestExit, UsageError
 from arkml.guests.guest import SEED_EXPORT, calls_of, seeded_initializers
 from arkml.limits import Budget
 from arkml.runtime.module.description import ModuleKind
-from arkml.training.tasks import Task
+from arkml.training.tasks import CONFIGURE, Task, warn_refused
 
 if TYPE_CHECKING:
     from arkml.guests.call_loop import Reply
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _SEED_BITS = 62  # of an i64
+_CONFIGURE_BITS = 31  # of the seed of a configuration, an i32
 
 
 class FleetFailed(GuestError):
@@ -98,14 +99,20 @@ class Renewal:
     """
     Replaces guests of a fleet that were cut off by a limit on the steps of episodes.
 
-    Each new guest gets its own seed, drawn from `seed`; then `renewed` is called.
+    Each new guest gets its own seed, drawn from `seed`, and makes `copies` of its game (see
+    `make_copies`); then `renewed` is called.
     """
 
     def __init__(
-        self, limit: StepLimit, seed: int, renewed: Callable[[], object] = lambda: None
+        self,
+        limit: StepLimit,
+        seed: int,
+        renewed: Callable[[], object] = lambda: None,
+        copies: int | None = None,
     ) -> None:
         self.seed: int = seed
         """The seed of the first guests."""
+        self.copies: int | None = copies
         self._limit = limit
         self._seeds = np.random.default_rng(seed)
         self._renewed = renewed
@@ -119,15 +126,32 @@ class Renewal:
             return
         for guest in fleet.guests:
             if calls_of(guest).instance.number in cut and guest.failure is None:
-                fleet.replace(guest, seed=int(self._seeds.integers(1 << _SEED_BITS)))
+                seed = int(self._seeds.integers(1 << _SEED_BITS))
+                make_copies(fleet.replace(guest, seed=seed), self.copies, seed)
         self._renewed()
 
 
-class GuestRunner:
-    """Does a task with one guest. An error of the guest is raised by `step`."""
+def make_copies(guest: Guest, copies: int | None, seed: int) -> None:
+    """
+    Let a guest start over with so many copies of its game; None leaves it as it is.
 
-    def __init__(self, guest: Guest, task: Task, budget: Budget) -> None:
+    A guest that refuses is warned of. Raises errors of the guest.
+    """
+    if copies is not None:
+        configuration = copies, seed % (1 << _CONFIGURE_BITS)
+        warn_refused(guest.module.name, configuration, guest.call(CONFIGURE, *configuration))
+
+
+class GuestRunner:
+    """
+    Does a task with one guest. An error of the guest is raised by `step`.
+
+    With `copies` the guest plays so many copies of its game; see `make_copies`.
+    """
+
+    def __init__(self, guest: Guest, task: Task, budget: Budget, copies: int | None = None) -> None:
         self.guest = guest
+        self._copies = copies
         self.result: Any = None
         self.returned = b""
         self._task = task
@@ -140,9 +164,10 @@ class GuestRunner:
         self._seed = seed
         if seed is None:
             self.guest.initialize()
-            return
-        for name in seeded_initializers(self.guest.module, self._task.function):
-            self.guest.call(name, *((seed,) if name == SEED_EXPORT else ()))
+        else:
+            for name in seeded_initializers(self.guest.module, self._task.function):
+                self.guest.call(name, *((seed,) if name == SEED_EXPORT else ()))
+        make_copies(self.guest, self._copies, seed or 0)
 
     def begin_anew(self) -> None:
         """Give the guest its seed again, after a reload that restarted it."""
@@ -236,6 +261,10 @@ class FleetRunner:
         else:
             for name in seeded_initializers(self._fleet.guests[0].module, self._task.function):
                 self._call_all(name, seed)
+            if self._renewal is not None:
+                for number, guest in enumerate(self._fleet.guests):
+                    with suppress(GuestError):
+                        make_copies(guest, self._renewal.copies, seed + number)
         self._gather_failures()
 
     def begin_anew(self) -> None:

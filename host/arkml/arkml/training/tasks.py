@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from arkml.base.loggers import SafeLogger
+from arkml.abi.codes import ErrorCode
+from arkml.base.loggers import SafeLogger, notice
+from arkml.base.short_reprs import cut_repr
 from arkml.base.terminal import listed
 from arkml.base.texts import utf8
 from arkml.errors import EntryPointMissing, GuestError, ModuleError, NotFound, UsageError
@@ -22,6 +25,9 @@ log = SafeLogger(__name__)
 
 SEED = "{seed}"
 """Stands for the seed of an environment in the arguments of a cmdlet."""
+
+CONFIGURE = "configure"
+"""The export that takes a configuration of the guest, and answers 0 or an error code."""
 
 _STARTS = "ml__start_training"  # also from a checkpoint
 
@@ -90,6 +96,18 @@ def find_task(
 def fill_seed(arguments: str | None, seed: int | None) -> str | None:
     """Return arguments with a seed for "{seed}": "train --seed 7" for "train --seed {seed}"."""
     return arguments if arguments is None or seed is None else arguments.replace(SEED, str(seed))
+
+
+def warn_refused(name: str, configuration: object, code: object) -> None:
+    """Log a warning, once in a process, if CONFIGURE of module `name` answered an error code."""
+    if isinstance(code, int) and code:
+        named = f" ({ErrorCode(code).name})" if code in {*ErrorCode} else ""
+        notice(
+            log,
+            logging.WARNING,
+            f"{name} refuses its configuration: its export {CONFIGURE} answered {code}{named} to"
+            f" {cut_repr(configuration)}, and it plays as it was",
+        )
 
 
 def task_of(entry: EntryPoint, arguments: str = "", data: bytes = b"") -> Task:

@@ -31,6 +31,8 @@ FASTER = 1.0 / 1.2
 TRIALS = 4
 """Turns of updates that two devices make both, to be compared; the first does not count."""
 
+_NO_ROOM = "RESOURCE_EXHAUSTED"  # what XLA's errors begin with where a device has no memory left
+
 
 class CompiledAlgorithm(ABC):
     """
@@ -321,7 +323,7 @@ class ReplayAlgorithm(CompiledAlgorithm):
         """
         Return the outcome of updates on rows that lie on the GPU; None if none do, or not yet.
 
-        A GPU that has no room for them is named once, and batches are sent to it from then on.
+        A GPU that refuses them is named once, and batches are sent to it from then on.
         """
         if self.device == "cpu" or not self._has_room:
             return None
@@ -333,10 +335,12 @@ class ReplayAlgorithm(CompiledAlgorithm):
         try:
             return self._there.updates(self._state, self._slots(count), self._key, rates)
         except Exception as error:  # noqa: BLE001  whatever its driver raises: batches are sent
+            reason = reason_of(error)
             log.warning(
                 "rows are kept in the memory of this machine, and batches of them sent to %s, which"
-                " has no room for %s rows (%s)",
-                self.device, f"{self._settings.memory_max_size:,}", reason_of(error),
+                " %s %s rows (%s)",
+                self.device, "has no room for" if _NO_ROOM in reason else "cannot work on",
+                f"{self._settings.memory_max_size:,}", reason,
             )  # fmt: skip
             self._there, self._has_room = None, False
             self.buffer.forget_writes()

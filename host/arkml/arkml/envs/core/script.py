@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from arkml.abi.codes import ErrorCode
 from arkml.base.loggers import SafeLogger, notice
 from arkml.base.short_reprs import cut_repr
 from arkml.base.texts import utf8
@@ -21,11 +20,10 @@ from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.exported_function import ExportedFunction
 from arkml.runtime.module.description import ModuleKind
 from arkml.runtime.module.imports import WASI_MODULE
-from arkml.training.tasks import SEED
+from arkml.training.tasks import CONFIGURE, SEED, warn_refused
 
 log = SafeLogger(__name__)
 
-_CONFIGURE = "configure"
 _RANDOM = (WASI_MODULE, "random_get")
 _SEEDS = {("env", "seed"), ("env", "Math.random")}  # of AssemblyScript
 _FRAME, _CMDLET = "ark_applet_update", "ark_cmdlet_run"
@@ -48,7 +46,7 @@ class Script:
         self._entry = entry or _default_entry(module)
         if self._entry not in functions:
             raise EntryPointMissing(f"{module.name} exports no function {cut_repr(self._entry)}")
-        if configure is not None and _CONFIGURE not in functions:
+        if configure is not None and CONFIGURE not in functions:
             raise EntryPointMissing(f"{module.name} exports no function 'configure'")
         if not isinstance(args, str):
             raise UsageError(f"args is {cut_repr(args)}: it takes a text")
@@ -127,12 +125,13 @@ class Script:
     def _configuring(self, guest: CallLoop, seed: int) -> Iterator[partial[ExportedFunction]]:
         argument = self._configure
         if isinstance(argument, str):
-            yield partial(guest.begin_bytes, _CONFIGURE, _filled(argument, seed))
+            yield partial(guest.begin_bytes, CONFIGURE, _filled(argument, seed))
         elif argument is not None:
             numbers = tuple(seed if number == SEED else int(number) for number in argument)
-            yield partial(guest.begin, _CONFIGURE, numbers)
+            yield partial(guest.begin, CONFIGURE, numbers)
         if argument is not None:
-            self._note_refusal(guest.instance.entry(_CONFIGURE).result())
+            code = guest.instance.entry(CONFIGURE).result()
+            warn_refused(self._module.name, argument, code)
 
     def _restoring(self, guest: CallLoop, state: bytes) -> Iterator[partial[ExportedFunction]]:
         """Yield the call that takes a state. Raises CmdletFailed if it is not taken."""
@@ -141,17 +140,6 @@ class Script:
         if isinstance(status, int) and status:
             raise CmdletFailed(
                 f"{self._module.name}: {RESTORE_EXPORT} answered {status}", status=status
-            )
-
-    def _note_refusal(self, code: object) -> None:
-        """Log a warning, once a process, if `configure` answered a code that is no success."""
-        if isinstance(code, int) and code:
-            named = f" ({ErrorCode(code).name})" if code in {*ErrorCode} else ""
-            notice(
-                log,
-                logging.WARNING,
-                f"{self._module.name} refuses its configuration: its export {_CONFIGURE} answered"
-                f" {code}{named} to {cut_repr(self._configure)}, and it plays as it was",
             )
 
 
