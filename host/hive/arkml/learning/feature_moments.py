@@ -143,8 +143,9 @@ class _Columns:
         self.moments.add(values)
         asked = np.flatnonzero(self.is_whole)
         if len(asked):
-            asked_values = values[:, asked]
-            self.is_whole[asked] = (asked_values == np.rint(asked_values)).all(axis=0)
+            if len(asked) < len(self.is_whole):
+                values = values[:, asked]
+            self.is_whole[asked] = (values == np.rint(values)).all(axis=0)
 
     @property
     def reach(self) -> Doubles:

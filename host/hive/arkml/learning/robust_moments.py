@@ -56,8 +56,10 @@ class Moments:
         count = len(values)
         if not count:
             return
-        mean = values.mean(axis=0, dtype=np.float64)
-        squares = np.square(values - mean).sum(axis=0)
+        centered = values.astype(np.float64)
+        mean = centered.mean(axis=0)
+        centered -= mean
+        squares = np.einsum("ij,ij->j", centered, centered)
         shift = mean - self.mean
         total = self.count + count
         self.mean = self.mean + shift * (count / total)

@@ -268,23 +268,24 @@ class RolloutBuffer:
     def take(self) -> Rollout:
         """Return copies of all rows that can be learned from, at most the first `most`."""
         held, (places, following) = self._held, self._chosen()
-        rows, after = held[places], held["next"][places]
+        after = held["next"][places]
         is_end = following < 0
         following[is_end] = len(places) + np.arange(is_end.sum())
         terminal = held["state"][after] == EpisodeState.TERMINAL
         ends = after[is_end]
         seen, frames = self._frames(places, ends)
+        both = np.concatenate([places, ends])
         return Rollout(
-            np.concatenate([rows["features"], held["features"][ends]]),
+            held["features"][both],
             held["images"][seen],
             frames,
-            rows["action"].copy(),
-            rows["allowed"].copy(),
-            rows["version"].copy(),
+            held["action"][places],
+            held["allowed"][places],
+            held["version"][places],
             following,
             np.clip(held["reward"][after], *self._chains.reward_bounds),
             terminal & self.settings.use_terminal_masking,
-            np.concatenate([rows["memory"], held["memory"][ends]]),
+            held["memory"][both],
         )
 
     def remember(self, memories: Floats) -> None:
@@ -375,9 +376,10 @@ class RolloutBuffer:
                 before = before[before >= 0]
                 kept[before] = True
         moved = np.append(np.cumsum(kept) - 1, -1)
-        self._room = held[kept]
-        self._room["next"] = moved[self._room["next"]]
-        self.held = len(self._room)
+        rows = held[kept]
+        rows["next"] = moved[rows["next"]]
+        self.held = len(rows)
+        self._held[:] = rows
 
     def _plan(self, agents: int) -> None:
         """Follow the settings for so many agents, if they are more than before."""
@@ -452,7 +454,8 @@ class RolloutBuffer:
         kept: Marks,
     ) -> None:
         numbers = first + np.flatnonzero(kept)
-        columns = columns.take(kept)
+        if not kept.all():
+            columns = columns.take(kept)
         added = self._room[self.held : self.held + len(numbers)]
         added["number"] = numbers
         added["previous"] = previous[kept]
@@ -486,16 +489,19 @@ class RolloutBuffer:
         return allowed
 
     def _reserve(self, rows: int) -> None:
-        """Make room for at least `rows` rows, doubling: each row is copied once on average."""
+        """
+        Make room for at least `rows` rows, doubling; the room stays when rows are released.
+        """
         if rows <= len(self._room):
             return
         if self.settings.frames > 1:  # some were seen with later rows, and will not be again
             rows -= self.held
             self._keep(self._held["is_useful"])
             rows += self.held
-        room = len(self._room)
+            if 2 * rows <= len(self._room):
+                return
         try:
-            larger = np.zeros(max(rows, 2 * room, _LEAST_ROOM), self._room.dtype)
+            larger = np.zeros(max(rows, 2 * self.held, _LEAST_ROOM), self._room.dtype)
         except MemoryError as error:
             raise MemoryError(
                 f"no memory for {rows:,} rows of {self.settings.features:,} features ({error}):"
