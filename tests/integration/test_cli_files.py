@@ -380,7 +380,8 @@ def test_bench_measures_calls_with_bytes_but_nothing_that_runs_once():
 
 
 COMMANDS = (
-    "new", "run", "train", "hive", "smoke", "inspect", "describe", "pack", "bench", "sdk",
+    "new", "run", "train", "evaluate", "hive", "smoke", "inspect", "describe", "pack", "bench",
+    "sdk",
 )  # fmt: skip
 
 

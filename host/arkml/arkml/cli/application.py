@@ -44,6 +44,7 @@ _COMMANDS = {
     "run": "run_command",
     "train": "train_command",
     "sweep": "sweep_command",
+    "evaluate": "evaluate_command",
     "record": "record_command",
     "publish": "publish_command",
     "replay": "replay_command",

@@ -296,6 +296,7 @@ Behavior = Annotated[
         show_default=False,
     ),
 ]
+Noise = Annotated[bool, typer.Option("--noise", help="Act with the noise of a stochastic policy.")]
 MaxEpisodeSteps = Annotated[
     int | None,
     typer.Option(

@@ -62,9 +62,7 @@ class RecordOptions:
         typer.Option(metavar="N", parser=whole_number("--frames", 1), help="Record N frames."),
     ] = None
     max_episode_steps: options.MaxEpisodeSteps = None
-    noise: Annotated[
-        bool, typer.Option("--noise", help="Act with the noise of a stochastic policy.")
-    ] = False
+    noise: options.Noise = False
     cmdlet: options.Cmdlet = None
     seed: options.Seed = 0
     limit: options.LimitValues = None

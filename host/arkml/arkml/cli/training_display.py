@@ -241,16 +241,14 @@ def command_to_play(guest: Path, policy: str, options: TrainingOptions, *, infer
         policy: Path of the policy's file.
         options: The options of the training, which the command repeats.
         infers: Whether the guest asks a policy for actions outside of training. If it never does,
-            the command is `arkml record`, in which the policy answers the guest's training
+            the command is `arkml evaluate`, in which the policy answers the guest's training
             sessions; otherwise it is `arkml run`.
 
     """
     module = f"./{guest}" if str(guest).startswith("-") else str(guest)  # not an option
-    words = ["arkml", "run" if infers else "record", module, "--policy", policy]
-    if not infers:
-        words += ["-o", f"{guest.stem}.npz", "--episodes", "20"]
-        if options.max_episode_steps is not None:
-            words += ["--max-episode-steps", str(options.max_episode_steps)]
+    words = ["arkml", "run" if infers else "evaluate", module, "--policy", policy]
+    if not infers and options.max_episode_steps is not None:
+        words += ["--max-episode-steps", str(options.max_episode_steps)]
     if options.arguments is not None:
         words += ["--cmdlet", options.arguments]
     if options.imports is not None:

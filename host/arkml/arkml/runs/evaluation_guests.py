@@ -37,6 +37,9 @@ SUCCESS = "success"
 
 _NAME = "evaluation"  # in the log
 
+PlayProgress: TypeAlias = Callable[[int, int], object]
+"""Gets the frames and the ended episodes so far, after each frame."""
+
 Show: TypeAlias = Callable[[Batch], object]
 """Gets a batch whose actions are there; its views live until it returns."""
 
@@ -245,14 +248,27 @@ def play_episodes(
     frames: int,
     *,
     begin: Callable[[], None] | None = None,
+    progress: PlayProgress | None = None,
 ) -> PlayedEpisodes:
     """
-    Step a guest of `gateway` until the chosen `episodes` have ended, or for `frames` steps.
+    Step a guest until the chosen episodes have ended, or for a number of steps.
 
     If the steps are used up first, the same number of episodes counts for each agent: the number of
-    the agent that has completed the fewest. `begin` initializes the guest first. Raises the errors
-    of the guest, the reason of a refused start if the guest then traps, and UsageError if the
-    policy fits several behaviors and none was named.
+    the agent that has completed the fewest.
+
+    Args:
+        gateway: The gateway of the guest.
+        step: Does one step of the guest.
+        episodes: Number of episodes.
+        frames: Most steps.
+        begin: Initializes the guest first.
+        progress: Is called after each step.
+
+    Raises:
+        GuestError: The guest failed.
+        ArkmlError: The guest trapped after its start was refused: the reason of that.
+        UsageError: The policy fits several behaviors, and none was named.
+
     """
     recorded = gateway.episodes
     stepped = 0
@@ -263,6 +279,8 @@ def play_episodes(
         while stepped < frames and not recorded.is_done:
             step()
             stepped += 1
+            if progress is not None:
+                progress(stepped, len(recorded.returns))
             if gateway.ambiguity is not None:
                 raise gateway.ambiguity
     except GuestError as error:

@@ -20,8 +20,12 @@ from arkml.runtime.kept_bytes import KeptBytes, no_limit
 LONG: Final = 0.001
 """Seconds above which a stretch is compared with the processor time of its thread."""
 
-_FRESH = 0.001
-"""Seconds for which a reading of a thread's processor clock is fresh enough for a new call."""
+FRESH: Final = 0.002
+"""
+Seconds for which a reading of a thread's processor clock is fresh enough for a new call.
+
+So much work of the host may be charged to a guest that is held up, of 4 ms that a game gives it.
+"""
 
 _OLDEST = 2  # the generation of gc's whose collection looks at all objects
 
@@ -518,14 +522,14 @@ def counted_seconds(seconds: float, *, may_wait: bool = False, charged: float = 
     return min(seconds, max(0.0, ran - collected) + elsewhere)
 
 
-def read_processor_clock(now: float) -> float:
+def read_processor_clock() -> float:
     """
-    Read the processor clock of this thread before it runs a guest; return when to read it again.
+    Read the processor clock of this thread before it runs a guest, and return the reading.
 
     Without the reading, the thread's work between two calls would count as work of the second call,
-    and hide that the thread was held up in it. `now` and the result are times of
-    `time.perf_counter`.
+    and hide that the thread was held up in it.
     """
-    _thread.reading, _thread.collected = _processor_clock(), 0.0
+    reading = _thread.reading = _processor_clock()
+    _thread.collected = 0.0
     take_child_seconds()
-    return now + _FRESH
+    return reading

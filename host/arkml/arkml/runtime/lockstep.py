@@ -15,6 +15,7 @@ import numpy.typing as npt
 from arkml.arrays import Marks
 from arkml.runtime import bindings, native
 from arkml.runtime.account import (
+    FRESH,
     KINDS,
     LONG,
     WorkKind,
@@ -344,8 +345,8 @@ class Lockstep:
 
     def read_clock(self, now: float) -> None:
         """Read the processor clock of this thread before it runs guests."""
-        self.stale_at = read_processor_clock(now)
-        self._reading, self._charged = last_reading(), self._total()
+        self.stale_at = now + FRESH
+        self._reading, self._charged = read_processor_clock(), self._total()
 
     def run_ahead(self, places: Places, frames: int) -> None:
         """Let loops of frames run `frames` frames after the present one without suspending."""

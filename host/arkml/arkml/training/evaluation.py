@@ -14,7 +14,7 @@ from arkml.host import Host, Source, read_source
 from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
-from arkml.runs.evaluation_guests import play_episodes
+from arkml.runs.evaluation_guests import PlayProgress, play_episodes
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
@@ -40,6 +40,7 @@ def evaluate(
     imports: Imports | None = None,
     wasi: bool = False,
     trace: Trace | str | os.PathLike[str] | None = None,
+    progress: PlayProgress | None = None,
 ) -> EvaluationResult:
     """
     Play episodes of a guest with a policy, and return their returns and lengths.
@@ -72,6 +73,8 @@ def evaluate(
         wasi: True grants the guest clocks and random numbers through WASI, and no files; its output
             is dropped.
         trace: Records the inputs of the guest, as in `Host`.
+        progress: Function that is called after each frame with the number of frames and the number
+            of episodes that have ended.
 
     Returns:
         The returns, lengths and successes of the episodes, in the order in which they ended.
@@ -122,7 +125,14 @@ def evaluate(
             episodes=episodes,
         )
         began = time.monotonic()
-        played = play_episodes(gateway, runner.step, episodes, frames, begin=runner.initialize)
+        played = play_episodes(
+            gateway,
+            runner.step,
+            episodes,
+            frames,
+            begin=runner.initialize,
+            progress=progress,
+        )
         seconds = time.monotonic() - began
     if not played.returns:
         raise gateway.failure or NotFound(

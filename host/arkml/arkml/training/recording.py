@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
 from arkml.runs.episode_recorder import EpisodeRecorder, PlayedEpisodes
-from arkml.runs.evaluation_guests import play_episodes
+from arkml.runs.evaluation_guests import PlayProgress, play_episodes
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
@@ -38,9 +38,6 @@ EPISODES = 100
 
 FRAMES = 100_000
 """Frames after which a recording of episodes ends, even if episodes are still playing."""
-
-RecordingProgress = Callable[[int, int], None]
-"""A function that is called after each frame with the frames and the episodes so far."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +152,7 @@ def record(
     imports: Imports | None = None,
     wasi: bool = False,
     trace: Trace | str | os.PathLike[str] | None = None,
-    progress: RecordingProgress | None = None,
+    progress: PlayProgress | None = None,
 ) -> Recording:
     """
     Play episodes of a guest with a policy, and write the rows as demonstrations.
@@ -246,10 +243,15 @@ def record(
             episodes=episodes,
         )
         gateway.episodes = recorder
-        stepped = _reporting(runner.step, recorder, progress)
         began = time.monotonic()
-        most = FRAMES if frames is None else frames
-        played = play_episodes(gateway, stepped, episodes, most, begin=runner.initialize)
+        played = play_episodes(
+            gateway,
+            runner.step,
+            episodes,
+            FRAMES if frames is None else frames,
+            begin=runner.initialize,
+            progress=progress,
+        )
         seconds = time.monotonic() - began
     if not recorder.rows:
         raise gateway.failure or NotFound(
@@ -291,20 +293,3 @@ def _left_out(recorder: RowRecorder, played: PlayedEpisodes) -> str:
         f"{counted:,} of {ended:,} episodes count, as many of each agent as ended within"
         f" {played.frames:,} frames; the file has the rows of all"
     )
-
-
-def _reporting(
-    step: Callable[[], None], recorder: RowRecorder, progress: RecordingProgress | None
-) -> Callable[[], None]:
-    """Return a step that reports to `progress`."""
-    if progress is None:
-        return step
-    frames = 0
-
-    def reporting() -> None:
-        nonlocal frames
-        step()
-        frames += 1
-        progress(frames, len(recorder.returns))
-
-    return reporting

@@ -97,8 +97,7 @@ class Evaluation:
     @property
     def standard_error(self) -> float | None:
         """Standard error of the mean return, None for one episode."""
-        count = len(self.returns)
-        return None if count == 1 else float(np.std(self.returns, ddof=1)) / count**0.5
+        return standard_error(self.returns)
 
     @property
     def success_rate(self) -> float | None:
@@ -450,6 +449,17 @@ class EvaluationResult:
         return float(self.returns.std())
 
     @property
+    def standard_error(self) -> float | None:
+        """Standard error of the mean return, None for one episode."""
+        return standard_error(self.returns)
+
+    @property
     def success_rate(self) -> float | None:
         """Fraction of the episodes that were successes, None if success is unknown."""
         return None if self.successes is None else float(self.successes.mean())
+
+
+def standard_error(returns: npt.ArrayLike) -> float | None:
+    """Return the standard error of the mean of returns, [n]; None for one."""
+    values = np.asarray(returns, np.float64)
+    return None if len(values) == 1 else float(values.std(ddof=1)) / len(values) ** 0.5

@@ -1,0 +1,174 @@
+"""`arkml evaluate`: plays episodes of a guest with each of some policies, to compare them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arkml.base.files import named
+from arkml.cli import options
+from arkml.cli.exits import GOOD, print_json
+from arkml.cli.launch import read_policy
+from arkml.cli.user_files import read_module
+from arkml.cli.values import read_limits, whole_number
+from arkml.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from arkml.training.results import EvaluationResult
+
+_EPISODES = 100
+
+_EPILOG = options.epilog(
+    "arkml evaluate walker.wasm --policy walker.onnx",
+    "arkml evaluate walker.wasm --policy walker.onnx --policy walker.last.onnx --episodes 500",
+    "arkml evaluate walker.wasm --policy walker.crvo --noise --seed 1 --json",
+    notes="""
+Each policy plays the same number of episodes, shared out evenly among the agents before they begin.
+The standard error says how far the mean return may be off: two policies differ if their means are
+several of it apart.
+""",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateOptions:
+    """The options of `arkml evaluate`."""
+
+    guest: options.GuestFile
+    policy: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="An ONNX or Cervo file that plays (any number of times).",
+            show_default=False,
+        ),
+    ]
+    policy_output: options.PolicyOutputs = None
+    behavior: options.Behavior = None
+    episodes: Annotated[
+        int,
+        typer.Option(
+            metavar="N", parser=whole_number("--episodes", 1), help="Episodes of each policy."
+        ),
+    ] = _EPISODES
+    frames: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            parser=whole_number("--frames", 1),
+            help="Step N frames at most, by default 500 for each episode, and 20,000 at least.",
+            show_default=False,
+        ),
+    ] = None
+    max_episode_steps: options.MaxEpisodeSteps = None
+    noise: options.Noise = False
+    cmdlet: options.Cmdlet = None
+    seed: options.Seed = 0
+    limit: options.LimitValues = None
+    imports: options.GameImports = None
+    wasi: options.QuietWasi = False
+    output: options.OutputOptions
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `arkml evaluate` to the application."""
+    options.add_command(app, "evaluate", EvaluateOptions, evaluate_policies, epilog=_EPILOG)
+
+
+def evaluate_policies(options: EvaluateOptions) -> int:
+    """Play episodes with policies, and compare their returns."""
+    options.output.start_logs()
+    limits, outputs = read_limits(options.limit or ()), tuple(options.policy_output or ())
+    read_module(options.guest)
+    for path in options.policy:  # a wrong one is told before the others play
+        read_policy(path, limits, outputs)
+    document = {
+        "guest": options.guest.name,
+        "episodes": options.episodes,
+        "seed": options.seed,
+        "policies": [_rated(options, path) for path in options.policy],
+    }
+    if options.output.as_json:
+        print_json(document)
+    else:
+        _show(document)
+    return GOOD
+
+
+def _rated(options: EvaluateOptions, path: Path) -> dict[str, Any]:
+    """Return the episodes of one policy as an object of `--json`."""
+    from arkml.cli.progress import ProgressBar
+    from arkml.training.evaluation import evaluate
+
+    with ProgressBar(path.name, options.episodes) as bar:
+        try:
+            rated = evaluate(
+                options.guest,
+                path,
+                outputs=tuple(options.policy_output or ()),
+                behavior=options.behavior,
+                episodes=options.episodes,
+                frames=options.frames,
+                max_episode_steps=options.max_episode_steps,
+                deterministic=not options.noise,
+                seed=options.seed,
+                cmdlet=options.cmdlet,
+                limits=read_limits(options.limit or ()),
+                imports=options.imports,
+                wasi=options.wasi,
+                progress=lambda _, episodes: bar(episodes),
+            )
+        except InvalidArguments as error:
+            raise InvalidArguments(named(path, str(error))) from error
+    if rated.shortfall:
+        sys.stderr.write(f"{path}: {rated.shortfall}\n")
+    return {"policy": str(path)} | _figures(rated)
+
+
+def _figures(rated: EvaluationResult) -> dict[str, Any]:
+    returns = rated.returns
+    return {
+        "episodes": len(returns),
+        "mean_return": rated.mean_return,
+        "standard_error": rated.standard_error,
+        "standard_deviation": rated.standard_deviation,
+        "lowest_return": float(returns.min()),
+        "highest_return": float(returns.max()),
+        "mean_length": float(rated.lengths.mean()),
+        "success_rate": rated.success_rate,
+        "frames": rated.frames,
+        "seconds": rated.seconds,
+        "shortfall": rated.shortfall,
+    }
+
+
+def _show(document: dict[str, Any]) -> None:
+    from arkml.cli.tables import grid, show
+    from arkml.cli.units import duration
+
+    header = ["policy", "mean return", "deviation", "lowest", "highest", "steps", "episodes", "in"]
+    rated = document["policies"]
+    knows_success = any(one["success_rate"] is not None for one in rated)
+    rows = []
+    for one in rated:
+        error, rate = one["standard_error"], one["success_rate"]
+        row = [
+            one["policy"],
+            f"{one['mean_return']:,.5g}" + ("" if error is None else f" ± {error:.2g}"),
+            f"{one['standard_deviation']:,.4g}",
+            f"{one['lowest_return']:,.4g}",
+            f"{one['highest_return']:,.4g}",
+            f"{one['mean_length']:,.4g}",
+            f"{one['episodes']:,}",
+            duration(one["seconds"]),
+        ]
+        if knows_success:
+            row.insert(2, "" if rate is None else f"{rate:.1%}")
+        rows.append(row)
+    if knows_success:
+        header.insert(2, "success")
+    show(f"{document['guest']}: evaluation", grid(header, rows))
