@@ -115,6 +115,17 @@ def test_a_guest_that_traps_says_where_and_touches_nothing_else(hive, watcher):
     assert hive.run(run)["status"] == "running"
 
 
+def test_of_a_guest_that_plays_copies_as_many_are_played_as_are_shown(hive, watcher):
+    run = hive.train()
+    declared = {"behaviors": {"*": {"copies": 100}}}
+    hive.keep(run, with_section(CARTPOLE.read_bytes(), declared)).raise_for_status()
+    one = watcher(run, version="latest")
+    eventually(lambda: one.of("frame"))
+
+    [submit] = one.of("frame")[0]["submits"]
+    assert (submit["rows"], len(submit["actions"][0])) == (64, 1)
+
+
 def test_a_guest_of_wasi_is_watched_and_recorded(hive, watcher):
     run = hive.train("c_drift")
     hive.keep(run, (GUESTS / "c_drift.wasm").read_bytes(), behavior="drift").raise_for_status()

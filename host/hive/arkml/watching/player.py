@@ -21,6 +21,7 @@ from arkml.hive.protocol.watch_messages import (
 from arkml.hive.protocol.wire import Nothing, WireStruct
 from arkml.host import Host
 from arkml.limits import Limits
+from arkml.replays.shown_rows import MOST_ROWS
 from arkml.runs.evaluation_guests import PolicyEvaluation
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.module.description import ModuleKind
@@ -73,7 +74,7 @@ class WatchedGuest:
             runner, gateway = make_evaluating(
                 host, compiled, task, task.budget(),
                 behavior=guest.behavior, max_episode_steps=guest.max_episode_steps, seed=job.seed,
-                show=self._see,
+                episodes=MOST_ROWS, show=self._see,
             )  # fmt: skip
             gateway.offer(job.version, self._policy)
             try:
