@@ -9,6 +9,7 @@ import time
 
 import pytest
 from tests.integration.callback_policy import CallbackPolicy
+from tests.integration.command_line import GUESTS
 from tests.integration.guest_text import (
     ACTIONS,
     ACTOR,
@@ -50,9 +51,12 @@ from arkml.guests.batching import Batcher, Group
 from arkml.guests.guest import calls_of
 from arkml.limits import MIB, Limits
 from arkml.runtime import account as accounts
+from arkml.runtime import bindings, native, rounds
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.session_table import TrainingStart
 
+POLL = bindings.poll
+NPC = GUESTS / "c_npc.wasm"
 FLEET = int(os.environ.get("ARKML_HOSTILE_FLEET", "200"))
 BUDGET = 0.1
 SLACK = 0.5  # seconds of processor time by which a frame may be over its budgets
@@ -242,6 +246,26 @@ def test_a_thread_that_was_held_up_in_a_call_does_not_cost_the_guest_its_life():
 
     assert ended.stderr == ""
     assert ended.returncode == 0
+
+
+def test_guests_do_not_pay_for_threads_that_hold_the_interpreter(monkeypatch, make_host):
+    """Without the library each poll gives the interpreter's lock away, and waits to have it."""
+
+    def poll(future):
+        ended = POLL(future)
+        time.sleep(0.0003)  # as for a thread of the embedder that draws
+        return ended
+
+    monkeypatch.setattr(native, "LIBRARY", None)
+    monkeypatch.setattr(rounds, "_poll", poll)
+    fleet = make_host().fleet(NPC, 100)
+    began = time.perf_counter()
+    for _ in range(3):
+        fleet.update()
+    took = time.perf_counter() - began
+
+    assert took > 0.09
+    assert fleet.account.wasm_seconds < took / 3
 
 
 def test_a_guest_does_not_pay_for_the_child_processes_of_earlier_calls():

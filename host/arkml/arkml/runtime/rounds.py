@@ -28,6 +28,7 @@ from arkml.runtime.shim.control_block import Reason
 Outcomes: TypeAlias = npt.NDArray[np.uint8]
 Places: TypeAlias = npt.NDArray[np.intp]
 SLICE = 0.01  # seconds, after which a round looks at SIGINT: no handler runs meanwhile
+_LOCKED = 50e-6  # seconds of a poll by Python, in which others may have held the interpreter's lock
 
 _clock = time.perf_counter
 _poll = bindings.poll
@@ -190,6 +191,7 @@ class Rounds:
         base, outcomes = self._arena.base, self.outcomes
         charges, answers = flags & native.CHARGE, flags & native.ANSWER
         counts = [0] * _OUTCOMES
+        long_stretch = min(self._long, _LOCKED)
         self.is_late = False
         start = then = looked = _clock()
         self.seconds = self.elsewhere = 0.0
@@ -204,7 +206,7 @@ class Rounds:
                 now = _clock()
                 if charges:
                     ran = now - then
-                    charged = ran if ran < self._long else counted(ran)
+                    charged = ran if ran < long_stretch else counted(ran)
                     used[place] += charged
                     self.seconds += charged
                 then = now
