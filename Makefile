@@ -278,11 +278,9 @@ test-native: $(READY) ## The native library under sanitizers, and fleets and env
 	@for sanitizer in address,undefined thread; do \
 	  $(CC) -std=gnu11 -O1 -g -fwrapv -fsanitize=$$sanitizer -fno-sanitize-recover=all \
 	    -o $(VENV)/rounds tests/native/rounds.c -pthread && $(VENV)/rounds || exit; done
-# Without it suspensions run Python, where an exception of a signal handler is fatal (decision 2), and
-# no stretch of a call is its own.
+# Without it suspensions run Python, where an exception of a signal handler is fatal (decision 2).
 	@ARKML_PURE=1 $(PYTEST) $(SIDE_BY_SIDE) \
 	  --deselect tests/integration/test_fibers.py::test_a_raising_signal_handler_never_ends_the_process \
-	  --deselect tests/integration/test_single_calls.py::test_a_long_stretch_is_charged_once \
 	  $(wildcard $(addprefix tests/integration/,test_fiber*.py test_fleet*.py test_env*.py test_limits.py test_single_calls.py))
 
 test-wheels: $(READY) ## Each package, installed alone from its wheel, does what it is for; four minutes

@@ -37,6 +37,7 @@ from arkml.guests.guest import calls_of
 from arkml.runtime import exported_function, native, single_calls
 from arkml.runtime.single_calls import SingleCalls
 
+needs_library = pytest.mark.skipif(native.LIBRARY is None, reason="it is of calls by the library")
 SLOW = 60.0  # a budget of one's own has Python follow each step of a call
 
 
@@ -108,6 +109,7 @@ def test_a_guest_of_a_fleet_calls_alone_what_only_its_fleet_has_called():
         assert guest.call("second") == 7
 
 
+@needs_library
 def test_a_call_that_a_signal_handler_cut_off_may_be_followed_by_others(monkeypatch):
     address_of = exported_function.ctypes.addressof
 
@@ -128,6 +130,7 @@ def test_a_call_that_a_signal_handler_cut_off_may_be_followed_by_others(monkeypa
         assert guest.call("second") == 7
 
 
+@needs_library
 def test_answers_that_a_signal_handler_cut_off_do_not_count(host, monkeypatch):
     def ring(_):
         raise KeyboardInterrupt
@@ -300,6 +303,7 @@ def test_calls_of_python_and_of_the_library_share_one_account(host):
         assert told > 0
 
 
+@needs_library
 @pytest.mark.parametrize("is_of_model", [False, True])
 def test_a_long_stretch_is_charged_once(host, monkeypatch, is_of_model):
     guest = opened(host)
