@@ -112,11 +112,7 @@ def test_missing_episodes_are_told_with_the_file(folder):
         ((REACH, "--policy", "good.onnx", "--episodes", "0"), "--episodes 0: it takes"),
         ((APPLET, "--policy", "good.onnx"), "starts no training"),
         ((REACH, "--policy", "good.onnx", "--frames", "1"), "no episode ended within 1 frames"),
-        (
-            (REACH, "--policy", "good.onnx", "--policy", POLICIES / "mlp_f8_a3.onnx"),
-            f"{POLICIES / 'mlp_f8_a3.onnx'}: ",
-        ),
-        ((CORRIDOR, "--policy", "good.onnx"), "good.onnx: "),
+        ((CORRIDOR, "--policy", "good.onnx"), "the model takes 4 features"),
     ],
 )
 def test_misuse_is_a_sentence(folder, words, text):
@@ -125,6 +121,20 @@ def test_misuse_is_a_sentence(folder, words, text):
     assert ended.status == 2
     assert text in ended.err
     assert text in ended.json["error"]
+
+
+def test_one_that_does_not_fit_is_told_and_the_others_are_shown(folder):
+    other = POLICIES / "mlp_f8_a3.onnx"
+    words = ("evaluate", REACH, "--policy", other, "--policy", "good.onnx", "--episodes", "5")
+    shown, told = (arkml(*words, *more, cwd=folder) for more in ([], ["--json"]))
+    wrong, good = told.json["policies"]
+
+    assert (shown.status, told.status) == (2, 2)
+    assert f"error: {other}: " in shown.err
+    assert re.search(r"^ good\.onnx .* 5 ", shown.out, re.MULTILINE)
+    assert other.name not in shown.out
+    assert (wrong["policy"], set(wrong)) == (str(other), {"policy", "error"})
+    assert good["episodes"] == 5
 
 
 def test_progress_has_the_frames_and_the_episodes_so_far():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +12,14 @@ import typer
 
 from arkml.base.files import named
 from arkml.cli import options
-from arkml.cli.exits import GOOD, print_json
+from arkml.cli.exits import GOOD, exit_code, print_error, print_json
 from arkml.cli.launch import read_policy
 from arkml.cli.user_files import read_module
 from arkml.cli.values import read_limits, whole_number
-from arkml.errors import InvalidArguments
+from arkml.errors import ArkmlError
 
 if TYPE_CHECKING:
-    from arkml.training.results import EvaluationResult
+    from arkml.limits import Limits
 
 _EPISODES = 100
 
@@ -86,50 +87,54 @@ def evaluate_policies(options: EvaluateOptions) -> int:
     read_module(options.guest)
     for path in options.policy:  # a wrong one is told before the others play
         read_policy(path, limits, outputs)
+    policies: list[dict[str, Any]] = []
+    failure: ArkmlError | None = None
+    for path in options.policy:
+        try:
+            figures = _rated(options, path, limits)
+        except ArkmlError as error:
+            if len(options.policy) == 1:
+                raise
+            print_error(named(path, str(error)))  # and the others are not lost
+            failure, figures = failure or error, {"error": str(error)}
+        policies.append({"policy": str(path)} | figures)
     document = {
         "guest": options.guest.name,
         "episodes": options.episodes,
         "seed": options.seed,
-        "policies": [_rated(options, path) for path in options.policy],
+        "policies": policies,
     }
     if options.output.as_json:
         print_json(document)
-    else:
-        _show(document)
-    return GOOD
+    elif rated := [one for one in policies if "error" not in one]:
+        _show(options.guest.name, rated)
+    return GOOD if failure is None else exit_code(failure)
 
 
-def _rated(options: EvaluateOptions, path: Path) -> dict[str, Any]:
-    """Return the episodes of one policy as an object of `--json`."""
+def _rated(options: EvaluateOptions, path: Path, limits: Limits) -> dict[str, Any]:
+    """Return the figures of one policy's episodes. Raises as `arkml.evaluate` does."""
     from arkml.cli.progress import ProgressBar
     from arkml.training.evaluation import evaluate
 
     with ProgressBar(path.name, options.episodes) as bar:
-        try:
-            rated = evaluate(
-                options.guest,
-                path,
-                outputs=tuple(options.policy_output or ()),
-                behavior=options.behavior,
-                episodes=options.episodes,
-                frames=options.frames,
-                max_episode_steps=options.max_episode_steps,
-                deterministic=not options.noise,
-                seed=options.seed,
-                cmdlet=options.cmdlet,
-                limits=read_limits(options.limit or ()),
-                imports=options.imports,
-                wasi=options.wasi,
-                progress=lambda _, episodes: bar(episodes),
-            )
-        except InvalidArguments as error:
-            raise InvalidArguments(named(path, str(error))) from error
+        rated = evaluate(
+            options.guest,
+            path,
+            outputs=tuple(options.policy_output or ()),
+            behavior=options.behavior,
+            episodes=options.episodes,
+            frames=options.frames,
+            max_episode_steps=options.max_episode_steps,
+            deterministic=not options.noise,
+            seed=options.seed,
+            cmdlet=options.cmdlet,
+            limits=limits,
+            imports=options.imports,
+            wasi=options.wasi,
+            progress=lambda _, episodes: bar(episodes),
+        )
     if rated.shortfall:
         sys.stderr.write(f"{path}: {rated.shortfall}\n")
-    return {"policy": str(path)} | _figures(rated)
-
-
-def _figures(rated: EvaluationResult) -> dict[str, Any]:
     returns = rated.returns
     return {
         "episodes": len(returns),
@@ -146,12 +151,11 @@ def _figures(rated: EvaluationResult) -> dict[str, Any]:
     }
 
 
-def _show(document: dict[str, Any]) -> None:
+def _show(guest: str, rated: Sequence[dict[str, Any]]) -> None:
     from arkml.cli.tables import grid, show
     from arkml.cli.units import duration
 
     header = ["policy", "mean return", "deviation", "lowest", "highest", "steps", "episodes", "in"]
-    rated = document["policies"]
     knows_success = any(one["success_rate"] is not None for one in rated)
     rows = []
     for one in rated:
@@ -171,4 +175,4 @@ def _show(document: dict[str, Any]) -> None:
         rows.append(row)
     if knows_success:
         header.insert(2, "success")
-    show(f"{document['guest']}: evaluation", grid(header, rows))
+    show(f"{guest}: evaluation", grid(header, rows))
