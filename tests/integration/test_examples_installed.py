@@ -23,6 +23,13 @@ ELSEWHERE = {
 }
 """Those that need packages of another environment, with the target that runs them."""
 
+RUN_BY = {
+    "arcade": "unit/test_arcade_tool.py",
+    "game": "integration/test_game_example.py",
+    "game_functions": "integration/test_game_function_examples.py",
+}
+"""Folders of examples that other tests run."""
+
 
 def lines_of(folder):
     """The command lines of a README, without their comments."""
@@ -89,7 +96,9 @@ def test_every_example_is_run_here_or_by_a_target_of_its_own():
     files = {path.name for path in (EXAMPLES / "environments").iterdir()} - {"README.md"}
     makefile = (ROOT / "Makefile").read_text()
 
-    assert folders == {"environments", "evolution", "harvest"}
+    assert folders == {"environments", "evolution", "harvest"} | RUN_BY.keys()
+    for folder, test in RUN_BY.items():
+        assert folder in (ROOT / "tests" / test).read_text()
     assert programs().keys() == files
     assert all(re.search(f"^{target}:", makefile, re.MULTILINE) for target in ELSEWHERE.values())
 
