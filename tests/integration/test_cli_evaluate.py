@@ -1,10 +1,11 @@
 """`arkml evaluate` as its users have it, and the progress of `arkml.evaluate`."""
 
 import re
+import signal
 
 import numpy as np
 import pytest
-from tests.integration.command_line import GUESTS, POLICIES, arkml
+from tests.integration.command_line import GUESTS, POLICIES, arkml, start
 from tests.unit.policy_models import model, node, port, weight
 
 from arkml import evaluate
@@ -135,6 +136,21 @@ def test_one_that_does_not_fit_is_told_and_the_others_are_shown(folder):
     assert other.name not in shown.out
     assert (wrong["policy"], set(wrong)) == (str(other), {"policy", "error"})
     assert good["episodes"] == 5
+
+
+def test_ctrl_c_shows_the_policies_that_have_played(folder):
+    words = [REACH, "--policy", folder / "good.onnx", "--policy", folder / "still.onnx"]
+    with start("evaluate", *words, "--episodes", "20000", "--frames", "1000000000") as running:
+        while "policy" not in running.stderr.readline():  # of the second
+            pass
+        while "policy" not in running.stderr.readline():
+            pass
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=300)
+
+    assert running.returncode == 130, err
+    assert re.search(r"^ good\.onnx ", out, re.MULTILINE)
+    assert "still.onnx" not in out
 
 
 def test_progress_has_the_frames_and_the_episodes_so_far():

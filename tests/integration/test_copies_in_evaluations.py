@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import wasmtime
 from tests.integration.command_line import GUESTS
+from tests.integration.command_line import arkml as command
 from tests.integration.watched_runs import with_section
 from tests.unit.policy_models import model, node, port, weight
 
@@ -15,8 +16,19 @@ from arkml.errors import GuestTrap, InvalidSpec, NotFound
 from arkml.training.evaluations import EpisodePlayer, EvaluationTask
 
 PENDULUM = (GUESTS / "c_pendulum.wasm").read_bytes()  # 16 agents unless it is configured
+SEEDED = (GUESTS / "c_reach_seeded.wasm").read_bytes()
 WITHOUT = (GUESTS / "c_curriculum.wasm").read_bytes()  # it exports no configure
 AGENTS, EACH = 16, 200
+STILL = model(
+    [node("MatMul", "features none", "actions")],
+    [port("features", "N", 3)],
+    [port("actions", "N", 1)],
+    [weight("none", [[0], [0], [0]])],
+)
+FAULT = (
+    "the custom section arkml.spec declares copies, and the module exports no configure(count,"
+    " seed) of the type (i32 i32) -> (i32): export it, or leave out copies"
+)
 
 
 def declaring(copies, module=PENDULUM):
@@ -26,12 +38,13 @@ def declaring(copies, module=PENDULUM):
 class Counted:
     """A policy that does nothing, and notes how many agents act at once."""
 
-    def __init__(self):
+    def __init__(self, actions=1):
         self.agents = set()
+        self.actions = actions
 
     def __call__(self, observations):
         self.agents.add(len(observations))
-        return np.zeros((len(observations), 1), np.float32)
+        return np.zeros((len(observations), self.actions), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -65,13 +78,7 @@ def test_more_episodes_than_copies_are_shared_out_among_them():
     with arkml.Host() as host:
         task = EvaluationTask("pendulum", None, Limits(), False, 2, 10_000)
         player = EpisodePlayer(host, task, declaring(AGENTS))
-        version = model(
-            [node("MatMul", "features none", "actions")],
-            [port("features", "N", 3)],
-            [port("actions", "N", 1)],
-            [weight("none", [[0], [0], [0]])],
-        )
-        played = [player.play("pendulum", 1, episodes, version) for episodes in (2, 7)]
+        played = [player.play("pendulum", 1, episodes, STILL) for episodes in (2, 7)]
 
     assert [len(one["returns"]) for one in played] == [2, 7]
     assert played[1]["frames"] > 3 * EACH  # four of one agent, three of the other
@@ -99,10 +106,44 @@ def test_a_guest_that_cannot_be_told_the_number_is_refused():
     with pytest.raises(InvalidSpec) as refused:
         arkml.evaluate(declaring(9, WITHOUT), Counted(), episodes=3)
 
-    assert str(refused.value).endswith(
-        "declares copies, and it exports no configure(count, seed) that takes two i32: export it,"
-        " or leave out copies"
-    )
+    assert str(refused.value) == f"guest: {FAULT}"
+
+
+def test_it_is_refused_however_many_episodes_there_are_and_by_inspect_and_smoke(tmp_path):
+    (tmp_path / "odd.wasm").write_bytes(declaring(9, WITHOUT))
+    inspected = command("inspect", "odd.wasm", "--json", cwd=tmp_path)
+    smoked = command("smoke", "odd.wasm", "--hive", "embedded", cwd=tmp_path)
+
+    with pytest.raises(InvalidSpec, match="configure"):
+        arkml.evaluate(declaring(9, WITHOUT), Counted(), episodes=30)
+    assert inspected.json["spec"]["refused"] == FAULT
+    assert smoked.status == 1
+    assert FAULT in " ".join(smoked.out.split())
+
+
+def test_a_seed_draws_other_games():
+    for module, actions in ((SEEDED, 2), (declaring(AGENTS), 1)):
+        first, again, other = (
+            arkml.evaluate(module, Counted(actions), episodes=4, seed=seed).returns.tolist()
+            for seed in (0, 0, 7)
+        )
+        assert first == again
+        assert first != other
+
+
+def test_the_evaluations_of_a_training_say_that_the_number_is_refused():
+    with arkml.Host() as host:
+        task = EvaluationTask("pendulum", None, Limits(), False, 5_000, 30)
+        played = EpisodePlayer(host, task, declaring(60_000)).play("pendulum", 1, 5_000, STILL)
+
+    assert "refuses its configuration: its export configure answered" in played["refused"]
+
+
+def test_guests_that_follow_each_other_are_told_their_copies_and_their_seeds():
+    policy = Counted()
+    arkml.evaluate(declaring(2), policy, episodes=5, max_episode_steps=20)
+
+    assert policy.agents == {2}
 
 
 def test_a_guest_that_refuses_the_number_is_told_of_and_plays_as_it_was(caplog):

@@ -36,7 +36,7 @@ from arkml.runtime.module.description import ModuleKind
 from arkml.sessions.declarations import listed
 from arkml.training.outcome import membership_of
 from arkml.training.task_runner import GuestRunner
-from arkml.training.tasks import Task
+from arkml.training.tasks import Task, copies_fault
 
 if TYPE_CHECKING:
     from arkml.guests.guest import Guest
@@ -286,8 +286,8 @@ def _linked(module: CompiledModule) -> str:
 def _spec(guest: Guest) -> Iterator[Check]:
     """Check the declaration of the guest, by itself and against the runs that it has requested."""
     declared = calls_of(guest).services.declared
-    wrong = declared.contradiction or declared.fault
-    if wrong is not None:
+    wrong = declared.contradiction or declared.fault or copies_fault(guest.module.info)
+    if wrong:
         yield Check("spec", False, str(wrong))
     elif declared.behaviors:
         bounds = declared.other_bounds()

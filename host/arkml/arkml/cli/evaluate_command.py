@@ -68,7 +68,7 @@ class EvaluateOptions:
     max_episode_steps: options.MaxEpisodeSteps = None
     noise: options.Noise = False
     cmdlet: options.Cmdlet = None
-    seed: options.Seed = 0
+    seed: options.PlaySeed = 0
     limit: options.LimitValues = None
     imports: options.GameImports = None
     wasi: options.QuietWasi = False
@@ -89,25 +89,31 @@ def evaluate_policies(options: EvaluateOptions) -> int:
         read_policy(path, limits, outputs)
     policies: list[dict[str, Any]] = []
     failure: ArkmlError | None = None
-    for path in options.policy:
-        try:
-            figures = _rated(options, path, limits)
-        except ArkmlError as error:
-            if len(options.policy) == 1:
-                raise
-            print_error(named(path, str(error)))  # and the others are not lost
-            failure, figures = failure or error, {"error": str(error)}
-        policies.append({"policy": str(path)} | figures)
-    document = {
-        "guest": options.guest.name,
-        "episodes": options.episodes,
-        "seed": options.seed,
-        "policies": policies,
-    }
+    try:
+        for path in options.policy:
+            try:
+                figures = _rated(options, path, limits)
+            except ArkmlError as error:
+                if len(options.policy) == 1:
+                    raise
+                print_error(named(path, str(error)))  # and the others are not lost
+                failure, figures = failure or error, {"error": str(error)}
+            policies.append({"policy": str(path)} | figures)
+    except KeyboardInterrupt:
+        if not options.output.as_json:
+            _show(options.guest.name, policies)
+        raise
     if options.output.as_json:
-        print_json(document)
-    elif rated := [one for one in policies if "error" not in one]:
-        _show(options.guest.name, rated)
+        print_json(
+            {
+                "guest": options.guest.name,
+                "episodes": options.episodes,
+                "seed": options.seed,
+                "policies": policies,
+            }
+        )
+    else:
+        _show(options.guest.name, policies)
     return GOOD if failure is None else exit_code(failure)
 
 
@@ -151,28 +157,44 @@ def _rated(options: EvaluateOptions, path: Path, limits: Limits) -> dict[str, An
     }
 
 
-def _show(guest: str, rated: Sequence[dict[str, Any]]) -> None:
-    from arkml.cli.tables import grid, show
+def _show(guest: str, policies: Sequence[dict[str, Any]]) -> None:
+    """Print a table of the policies that were rated; nothing without one."""
+    from arkml.cli.tables import ListColumn, listing, show, tell_dropped
+
+    rated = [one for one in policies if "error" not in one]
+    if not rated:
+        return
+    names = [Path(one["policy"]).name for one in rated]
+    if len(set(names)) < len(names):
+        names = [one["policy"] for one in rated]
+    columns = [
+        ListColumn("policy", least=20),
+        ListColumn("mean return"),
+        ListColumn("success", 1, is_number=True),
+        ListColumn("deviation", 3, is_number=True),
+        ListColumn("lowest", 4, is_number=True),
+        ListColumn("highest", 5, is_number=True),
+        ListColumn("steps", 2, is_number=True),
+        ListColumn("episodes", 6, is_number=True),
+        ListColumn("in", 7),
+    ]
+    table, dropped = listing(columns, map(_row, names, rated))
+    show(f"{guest}: evaluation", table)
+    tell_dropped(dropped)
+
+
+def _row(name: str, one: dict[str, Any]) -> list[str]:
     from arkml.cli.units import duration
 
-    header = ["policy", "mean return", "deviation", "lowest", "highest", "steps", "episodes", "in"]
-    knows_success = any(one["success_rate"] is not None for one in rated)
-    rows = []
-    for one in rated:
-        error, rate = one["standard_error"], one["success_rate"]
-        row = [
-            one["policy"],
-            f"{one['mean_return']:,.5g}" + ("" if error is None else f" ± {error:.2g}"),
-            f"{one['standard_deviation']:,.4g}",
-            f"{one['lowest_return']:,.4g}",
-            f"{one['highest_return']:,.4g}",
-            f"{one['mean_length']:,.4g}",
-            f"{one['episodes']:,}",
-            duration(one["seconds"]),
-        ]
-        if knows_success:
-            row.insert(2, "" if rate is None else f"{rate:.1%}")
-        rows.append(row)
-    if knows_success:
-        header.insert(2, "success")
-    show(f"{guest}: evaluation", grid(header, rows))
+    error, rate = one["standard_error"], one["success_rate"]
+    return [
+        name,
+        f"{one['mean_return']:,.5g}" + ("" if error is None else f" ± {error:.2g}"),
+        "" if rate is None else f"{rate:.1%}",
+        f"{one['standard_deviation']:,.4g}",
+        f"{one['lowest_return']:,.4g}",
+        f"{one['highest_return']:,.4g}",
+        f"{one['mean_length']:,.4g}",
+        f"{one['episodes']:,}",
+        duration(one["seconds"]),
+    ]

@@ -23,6 +23,7 @@ from arkml.runtime.module.parsing import parse
 from arkml.runtime.module.wasm_types import PAGE, MemoryType
 from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.declarations import parts_of
+from arkml.training.tasks import copies_fault
 
 OF_GAME = "from the game"
 """What the host has for a function that the embedder's game gives."""
@@ -119,14 +120,12 @@ def inspect_file(path: Path, limits: Limits) -> Inspection:
             imports.append(ImportReport(entry.module, entry.name, str(entry.type), has, is_met))
     finally:
         engine.close()
-    return Inspection(
-        path.name, info, tuple(imports), _refusal(data, limits), *_declared(info.spec)
-    )
+    return Inspection(path.name, info, tuple(imports), _refusal(data, limits), *_declared(info))
 
 
-def _declared(section: bytes | None) -> tuple[tuple[DeclaredReport, ...], str | None]:
+def _declared(info: ModuleInfo) -> tuple[tuple[DeclaredReport, ...], str | None]:
     """Return the behaviors in a section arkml.spec, and the sentence with which it is refused."""
-    declared = DeclaredBranches(section)
+    declared = DeclaredBranches(info.spec)
     reports = (
         DeclaredReport(
             name,
@@ -141,7 +140,8 @@ def _declared(section: bytes | None) -> tuple[tuple[DeclaredReport, ...], str | 
         )
         for name, one in declared.behaviors.items()
     )
-    return tuple(reports), None if declared.fault is None else str(declared.fault)
+    refused = copies_fault(info) if declared.fault is None else str(declared.fault)
+    return tuple(reports), refused or None
 
 
 def signature(function: Function) -> str:

@@ -118,6 +118,15 @@ Seed = Annotated[
         rich_help_panel=_HOST,
     ),
 ]
+PlaySeed = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        parser=whole_number("--seed"),
+        help="Seed of stochastic policies and, unless it is 0, of a guest that takes one.",
+        rich_help_panel=_HOST,
+    ),
+]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Act without noise.", rich_help_panel=_HOST)
 ]

@@ -64,7 +64,7 @@ class RecordOptions:
     max_episode_steps: options.MaxEpisodeSteps = None
     noise: options.Noise = False
     cmdlet: options.Cmdlet = None
-    seed: options.Seed = 0
+    seed: options.PlaySeed = 0
     limit: options.LimitValues = None
     imports: options.GameImports = None
     wasi: options.QuietWasi = False

@@ -130,6 +130,14 @@ def listing(
     return table, [columns[n].name for n in sorted(dropped)]
 
 
+def tell_dropped(names: Sequence[str]) -> None:
+    """Print the names of the columns that a listing had no room for, and how to see them."""
+    if names:
+        sys.stdout.write(
+            f"no room for {', '.join(names)}: a wider terminal, COLUMNS=200 or --json shows them\n"
+        )
+
+
 def show_run(summary: Summary, stream: TextIO) -> None:
     """Print the figures of a run."""
     show(f"{summary.guest}: {summary.function}", facts(_run_rows(summary)), stream)

@@ -66,7 +66,8 @@ def evaluate(
             a guest that is cut off do not count if they began later, since only short ones among
             them would have ended.
         deterministic: True leaves out the noise of the policy.
-        seed: Seed of the noise, any whole number.
+        seed: Seed of the noise, any whole number. Unless it is 0, the guest begins from it, too, by
+            its export `arkml_seed`.
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
         imports: Functions of the game that the guest imports, as in `Host`.
@@ -130,13 +131,13 @@ def evaluate(
             runner.step,
             episodes,
             frames,
-            begin=runner.initialize,
+            begin=lambda: runner.initialize(seed or None),
             progress=progress,
         )
         seconds = time.monotonic() - began
     if not played.returns:
         raise gateway.failure or NotFound(
-            f"{label}: {played.shortfall}; give more frames"
+            f"{label}: {played.shortfall}; give more frames (--frames)"
             if gateway.has_started
             else f"{label} started no training{gateway.unplayed} within {played.frames:,} frames"
         )

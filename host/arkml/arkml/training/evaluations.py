@@ -26,7 +26,6 @@ from arkml.runs.evaluation_guests import PolicyEvaluation, Show, play_episodes
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.sessions.branches import DeclaredBranches
-from arkml.sessions.declarations import SECTION
 from arkml.training.evaluation_traces import TRACE_BYTES
 from arkml.training.task_runner import (
     FleetRunner,
@@ -35,9 +34,8 @@ from arkml.training.task_runner import (
     TaskRunner,
     require_frames,
 )
-from arkml.training.tasks import CONFIGURE, Task, compile_module, find_task
+from arkml.training.tasks import Task, compile_module, copies_fault, find_task
 
-_COUNT_AND_SEED = "i32", "i32"
 _NICE = 10  # a frame of the training comes before one of an evaluation
 _LENGTHS = struct.Struct("<QQ")
 
@@ -145,7 +143,7 @@ class EpisodePlayer:
         played = play_episodes(gateway, step, episodes, frames, begin=begin)
         if gateway.failure is not None and not played.returns:
             raise gateway.failure
-        return played._asdict()
+        return played._asdict() | {"refused": self._runner.refused}
 
 
 def make_evaluating(
@@ -180,7 +178,7 @@ def make_evaluating(
         InvalidSpec: The guest declares copies, and cannot be told their number.
 
     """
-    limit, copies = None, _copies(module, episodes)
+    limit, copies = None, _copies(module, episodes, is_renewed=max_episode_steps is not None)
     if max_episode_steps is not None:
         require_frames(module, task)
         limit = StepLimit(max_episode_steps)
@@ -193,7 +191,7 @@ def make_evaluating(
     if limit is None:
         guest = Guest(loader.load(module, name, shared))
         return GuestRunner(guest, task, budget, copies), gateway
-    if SEED_EXPORT not in module.functions:
+    if SEED_EXPORT not in module.functions and copies is None:
         gateway.unseeded = (
             f"{module.name} takes no seed, for it exports no {SEED_EXPORT}: the guest after each"
             " episode that is cut off repeats the episodes of the one before"
@@ -202,23 +200,20 @@ def make_evaluating(
     return FleetRunner(loader.fleet(module, name, 1, shared), task, budget, renewal), gateway
 
 
-def _copies(module: CompiledModule, episodes: int | None) -> int | None:
+def _copies(module: CompiledModule, episodes: int | None, *, is_renewed: bool) -> int | None:
     """
     Return the copies of a guest's game that play `episodes`, None for as many as it plays unasked.
 
-    Raises InvalidSpec if they are declared, and the guest cannot be told their number.
+    With `is_renewed`, for guests that follow each other, it is never None: each gets a seed by it.
+    Raises InvalidSpec if copies are declared, and the guest cannot be told their number.
     """
     behaviors = DeclaredBranches(module.info.spec).behaviors.values()
     declared = [one.copies for one in behaviors if one.copies is not None]
-    if episodes is None or not declared or min(declared) <= episodes:
+    if episodes is None or not declared:
         return None
-    function = module.functions.get(CONFIGURE)
-    if function is None or function.params != _COUNT_AND_SEED:
-        raise InvalidSpec(
-            f"{SECTION} of {module.name} declares copies, and it exports no"
-            f" {CONFIGURE}(count, seed) that takes two i32: export it, or leave out copies"
-        )
-    return episodes
+    if fault := copies_fault(module.info):
+        raise InvalidSpec(f"{module.name}: {fault}")
+    return min(episodes, *declared) if is_renewed or episodes < min(declared) else None
 
 
 def write_message(file: IO[bytes], message: EvaluatorMessage) -> None:

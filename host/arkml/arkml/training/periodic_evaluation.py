@@ -352,7 +352,12 @@ class PeriodicEvaluation(Closing):
             raise EvaluationFailed(f"evaluation of version {wanted.version}: {played['shortfall']}")
         vanished = vanishing(played["vanished"]) if played["vanished"] else ""
         unshown = _unshown(played["unshown"]) if "unshown" in played else ""
-        doubts = (played["shortfall"],) * 2, ("vanished", vanished), ("unshown", unshown)
+        doubts = (
+            (played["shortfall"],) * 2,
+            ("vanished", vanished),
+            ("unshown", unshown),
+            ("refused", played["refused"]),
+        )
         for kind, doubt in doubts:
             if doubt and kind not in self._warned:
                 self._warned.add(kind)

@@ -177,7 +177,8 @@ def record(
         frames: Most frames to step.
         max_episode_steps: Steps after which an episode is cut off, as in `train`.
         deterministic: True leaves out the noise of the policy.
-        seed: Seed of the noise, any whole number.
+        seed: Seed of the noise, any whole number. Unless it is 0, the guest begins from it, too, by
+            its export `arkml_seed`.
         cmdlet: Arguments of a cmdlet, which is run instead of frames.
         limits: Limits of the guest; None takes the defaults of `Limits`.
         imports: Functions of the game that the guest imports, as in `Host`.
@@ -249,7 +250,7 @@ def record(
             runner.step,
             episodes,
             FRAMES if frames is None else frames,
-            begin=runner.initialize,
+            begin=lambda: runner.initialize(seed or None),
             progress=progress,
         )
         seconds = time.monotonic() - began

@@ -40,11 +40,13 @@ class TaskRunner(Protocol):
 
     After a reload that made new guests, `begin_anew` gives them the seed passed to `initialize`.
     `result` and `returned` are the last results of the first live guest, as a number and as bytes.
+    `refused` is a warning of guests that play another number of copies than they were told, or "".
     `cancel`, which any thread may call, ends the step in progress by GuestCancelled.
     """
 
     result: Any
     returned: bytes
+    refused: str
 
     def initialize(self, seed: int | None = None) -> None: ...
     def begin_anew(self) -> None: ...
@@ -131,15 +133,16 @@ class Renewal:
         self._renewed()
 
 
-def make_copies(guest: Guest, copies: int | None, seed: int) -> None:
+def make_copies(guest: Guest, copies: int | None, seed: int) -> str:
     """
     Let a guest start over with so many copies of its game; None leaves it as it is.
 
-    A guest that refuses is warned of. Raises errors of the guest.
+    Returns the warning of a guest that refuses, or "". Raises errors of the guest.
     """
-    if copies is not None:
-        configuration = copies, seed % (1 << _CONFIGURE_BITS)
-        warn_refused(guest.module.name, configuration, guest.call(CONFIGURE, *configuration))
+    if copies is None:
+        return ""
+    configuration = copies, seed % (1 << _CONFIGURE_BITS)
+    return warn_refused(guest.module.name, configuration, guest.call(CONFIGURE, *configuration))
 
 
 class GuestRunner:
@@ -154,6 +157,7 @@ class GuestRunner:
         self._copies = copies
         self.result: Any = None
         self.returned = b""
+        self.refused = ""
         self._task = task
         self._budget = budget
         self._seed: int | None = None
@@ -167,7 +171,7 @@ class GuestRunner:
         else:
             for name in seeded_initializers(self.guest.module, self._task.function):
                 self.guest.call(name, *((seed,) if name == SEED_EXPORT else ()))
-        make_copies(self.guest, self._copies, seed or 0)
+        self.refused = make_copies(self.guest, self._copies, seed or 0)
 
     def begin_anew(self) -> None:
         """Give the guest its seed again, after a reload that restarted it."""
@@ -244,6 +248,7 @@ class FleetRunner:
     ) -> None:
         self.result: Any = None
         self.returned = b""
+        self.refused = ""
         self._fleet = fleet
         self._task = task
         self._budget = budget
@@ -264,7 +269,7 @@ class FleetRunner:
             if self._renewal is not None:
                 for number, guest in enumerate(self._fleet.guests):
                     with suppress(GuestError):
-                        make_copies(guest, self._renewal.copies, seed + number)
+                        self.refused = make_copies(guest, self._renewal.copies, seed + number)
         self._gather_failures()
 
     def begin_anew(self) -> None:

@@ -29,6 +29,7 @@ SEED = "{seed}"
 CONFIGURE = "configure"
 """The export that takes a configuration of the guest, and answers 0 or an error code."""
 
+_COUNT_AND_SEED = "(i32 i32) -> (i32)"
 _STARTS = "ml__start_training"  # also from a checkpoint
 
 FRAMES = 600
@@ -98,16 +99,28 @@ def fill_seed(arguments: str | None, seed: int | None) -> str | None:
     return arguments if arguments is None or seed is None else arguments.replace(SEED, str(seed))
 
 
-def warn_refused(name: str, configuration: object, code: object) -> None:
-    """Log a warning, once in a process, if CONFIGURE of module `name` answered an error code."""
-    if isinstance(code, int) and code:
-        named = f" ({ErrorCode(code).name})" if code in {*ErrorCode} else ""
-        notice(
-            log,
-            logging.WARNING,
-            f"{name} refuses its configuration: its export {CONFIGURE} answered {code}{named} to"
-            f" {cut_repr(configuration)}, and it plays as it was",
-        )
+def warn_refused(name: str, configuration: object, code: object) -> str:
+    """
+    Return and log a warning, once in a process, if CONFIGURE of a module answered an error code.
+
+    Args:
+        name: Name of the module.
+        configuration: What CONFIGURE was called with.
+        code: What it answered.
+
+    Returns:
+        The warning, or "".
+
+    """
+    if not (isinstance(code, int) and code):
+        return ""
+    named = f" ({ErrorCode(code).name})" if code in {*ErrorCode} else ""
+    warning = (
+        f"{name} refuses its configuration: its export {CONFIGURE} answered {code}{named} to"
+        f" {cut_repr(configuration)}, and it plays as it was"
+    )
+    notice(log, logging.WARNING, warning)
+    return warning
 
 
 def task_of(entry: EntryPoint, arguments: str = "", data: bytes = b"") -> Task:
@@ -209,6 +222,21 @@ def period_doubt(module: CompiledModule) -> str:
         f"{module.name} declares decision_period {', '.join(periods)}: it holds in environments and"
         " trials, and not here, where each submit of the guest is a decision; have the guest submit"
         " where an agent is to decide"
+    )
+
+
+def copies_fault(info: ModuleInfo) -> str:
+    """Return why a module that declares copies of its game cannot be told their number, or ""."""
+    from arkml.sessions.branches import DeclaredBranches
+    from arkml.sessions.declarations import SECTION
+
+    if not any(one.copies for one in DeclaredBranches(info.spec).behaviors.values()):
+        return ""
+    if any(one.name == CONFIGURE and str(one.type) == _COUNT_AND_SEED for one in info.exports):
+        return ""
+    return (
+        f"{SECTION} declares copies, and the module exports no {CONFIGURE}(count, seed) of the type"
+        f" {_COUNT_AND_SEED}: export it, or leave out copies"
     )
 
 

@@ -100,17 +100,13 @@ def list_(
         if as_json:
             print_json({"runs": [run.as_json() for run in shown]})
             return GOOD
-        from arkml.cli.tables import listing, show
+        from arkml.cli.tables import listing, show, tell_dropped
 
         table, dropped = listing(*run_list(shown))
         hidden = len(runs) - len(shown)
         more = f", and {hidden} archived (--archived)" if hidden else ""
         show(counted(len(shown), "run") + more, table)
-        if dropped:
-            sys.stdout.write(
-                f"no room for {', '.join(dropped)}: a wider terminal, COLUMNS=200 or --json shows"
-                " them\n"
-            )
+        tell_dropped(dropped)
         return GOOD
 
     return partial(run_with_client, hive, show_runs)
