@@ -356,7 +356,7 @@ class PeriodicEvaluation(Closing):
             (played["shortfall"],) * 2,
             ("vanished", vanished),
             ("unshown", unshown),
-            ("refused", played["refused"]),
+            ("refused", played.get("refused", "")),
         )
         for kind, doubt in doubts:
             if doubt and kind not in self._warned:
