@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS
+from tests.integration.watched_runs import with_section
 from tests.waiting import eventually
 
 import arkml
@@ -446,6 +447,20 @@ def test_a_training_is_told_once_that_agents_vanish(policy):
     assert len(client.reports) == 2
     assert [one.partition(";")[0] for one in told] == [
         "evaluation of version 1: agents that vanished without an end: 3"
+    ]
+
+
+def test_a_training_is_told_that_its_guest_refuses_the_copies_it_is_to_play():
+    client, told = Client(), []
+    spec = {"behaviors": {"*": {"copies": 60_000}}}
+    module = with_section((GUESTS / "c_pendulum.wasm").read_bytes(), spec)
+    with PeriodicEvaluation(task(episodes=5_000, frames=210), module) as evaluation:
+        evaluation.warn = told.append
+        evaluation.begin(client, "r", 1, zeros(3, 1))
+        evaluation.wait()
+
+    assert [one.partition(" answered 5 (")[0] for one in told if "configuration" in one] == [
+        "evaluation of version 1: reach.wasm refuses its configuration: its export configure"
     ]
 
 
