@@ -127,7 +127,8 @@ def test_misuse_is_a_sentence(folder, words, text):
 def test_one_that_does_not_fit_is_told_and_the_others_are_shown(folder):
     other = POLICIES / "mlp_f8_a3.onnx"
     words = ("evaluate", REACH, "--policy", other, "--policy", "good.onnx", "--episodes", "5")
-    shown, told = (arkml(*words, *more, cwd=folder) for more in ([], ["--json"]))
+    shown = arkml(*words, cwd=folder, COLUMNS="120")
+    told = arkml(*words, "--json", cwd=folder)
     wrong, good = told.json["policies"]
 
     assert (shown.status, told.status) == (2, 2)
