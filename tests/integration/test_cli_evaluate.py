@@ -141,11 +141,12 @@ def test_one_that_does_not_fit_is_told_and_the_others_are_shown(folder):
 
 def test_ctrl_c_shows_the_policies_that_have_played(folder):
     words = [REACH, "--policy", folder / "good.onnx", "--policy", folder / "still.onnx"]
-    with start("evaluate", *words, "--episodes", "20000", "--frames", "1000000000") as running:
-        while "policy" not in running.stderr.readline():  # of the second
-            pass
-        while "policy" not in running.stderr.readline():
-            pass
+    with start("evaluate", *words, "--episodes", "4000", "--frames", "1000000000") as running:
+        begun = 0
+        while begun < 2:  # policies play
+            line = running.stderr.readline()
+            assert line
+            begun += " host: policy " in line
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=300)
 
