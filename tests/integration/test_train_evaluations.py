@@ -434,6 +434,14 @@ def test_a_training_is_told_which_versions_cannot_be_rated(policy):
     assert told == ["evaluation of version 1: no episode ended within 3 frames"]
 
 
+def test_an_evaluation_that_fails_as_nobody_expects_is_not_waited_for(policy):
+    with PeriodicEvaluation(task(), b"") as evaluation:
+        evaluation._play = lambda *_: {"returns": []}  # an answer that is not whole
+        evaluation.begin(Client(), "r", 1, policy)
+        with pytest.raises(KeyError):
+            evaluation.wait()
+
+
 def test_a_training_is_told_once_that_agents_vanish(policy):
     client, told = Client(), []
     answer = {"returns": [1.0], "lengths": [2], "successes": None, "shortfall": "", "vanished": 3}

@@ -208,7 +208,7 @@ class PeriodicEvaluation(Closing):
                 else:
                     self._report(wanted, self._rate(wanted))
                     self.on_rated()
-            except (EvaluationFailed, OSError) as error:
+            except Exception as error:  # noqa: BLE001  else all would wait for this thread
                 self._fail(error)
             with self._changed:
                 self._playing = None
