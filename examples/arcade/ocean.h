@@ -18,8 +18,8 @@
  * and these where they differ:
  *
  *   GAME_AGENTS       the agents of one copy: 1
- *   GAME_COPIES       the copies of a guest that nobody configures, a number in digits: 1024. With
- *                     several agents in a copy it is as many as have 1,024 agents
+ *   GAME_COPIES       the copies of a guest that nobody configures, a number in digits: 1024. A game
+ *                     of several agents has to define it: as many as have 1,024 agents together
  *   GAME_CONFIG       the configuration of its run, as text: "{}"
  *   GAME_VALUE        the number that the game wants for a choice of a branch: the choice
  *   GAME_TERMINATED   true if the step ended the episode of an agent: its terminal is set
@@ -91,6 +91,9 @@ static inline int arcade_rand(void) {
 #define GAME_AGENTS 1
 #endif
 #ifndef GAME_COPIES
+#if GAME_AGENTS != 1
+#error "define GAME_COPIES: as many copies, in digits, as have 1,024 agents together"
+#endif
 #define GAME_COPIES 1024
 #endif
 #ifndef GAME_CONFIG

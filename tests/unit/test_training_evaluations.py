@@ -299,7 +299,7 @@ def test_a_last_rating_that_takes_long_is_given_up(made, monkeypatch):
     assert [one.version for one in training.monitor.evaluations] == [2]
     assert training.monitor.warnings == [
         "the last policy is not rated, since that takes longer than 0 s: an earlier one is the best"
-        " of those that are, and the last may be better (arkml.evaluate rates it)"
+        " of those that are, and the last may be better (arkml evaluate rates it)"
     ]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,11 +15,8 @@ from arkml.cli import options
 from arkml.cli.exits import GOOD, exit_code, print_error, print_json
 from arkml.cli.launch import read_policy
 from arkml.cli.user_files import read_module
-from arkml.cli.values import read_limits, whole_number
+from arkml.cli.values import whole_number
 from arkml.errors import ArkmlError
-
-if TYPE_CHECKING:
-    from arkml.limits import Limits
 
 _EPISODES = 100
 
@@ -48,8 +45,6 @@ class EvaluateOptions:
             show_default=False,
         ),
     ]
-    policy_output: options.PolicyOutputs = None
-    behavior: options.Behavior = None
     episodes: Annotated[
         int,
         typer.Option(
@@ -65,13 +60,7 @@ class EvaluateOptions:
             show_default=False,
         ),
     ] = None
-    max_episode_steps: options.MaxEpisodeSteps = None
-    noise: options.Noise = False
-    cmdlet: options.Cmdlet = None
-    seed: options.PlaySeed = 0
-    limit: options.LimitValues = None
-    imports: options.GameImports = None
-    wasi: options.QuietWasi = False
+    play: options.PolicyPlayOptions
     output: options.OutputOptions
 
 
@@ -83,16 +72,16 @@ def register(app: typer.Typer) -> None:
 def evaluate_policies(options: EvaluateOptions) -> int:
     """Play episodes with policies, and compare their returns."""
     options.output.start_logs()
-    limits, outputs = read_limits(options.limit or ()), tuple(options.policy_output or ())
+    played = options.play.keywords()
     read_module(options.guest)
-    for path in options.policy:  # a wrong one is told before the others play
-        read_policy(path, limits, outputs)
+    limits, outputs = played["limits"], played["outputs"]  # a wrong file is told before any plays
+    files = [(path, read_policy(path, limits, outputs)) for path in options.policy]
     policies: list[dict[str, Any]] = []
     failure: ArkmlError | None = None
     try:
-        for path in options.policy:
+        for path, policy in files:
             try:
-                figures = _rated(options, path, limits)
+                figures = _rated(options, path, policy, played)
             except ArkmlError as error:
                 if len(options.policy) == 1:
                     raise
@@ -108,7 +97,7 @@ def evaluate_policies(options: EvaluateOptions) -> int:
             {
                 "guest": options.guest.name,
                 "episodes": options.episodes,
-                "seed": options.seed,
+                "seed": options.play.seed,
                 "policies": policies,
             }
         )
@@ -117,27 +106,25 @@ def evaluate_policies(options: EvaluateOptions) -> int:
     return GOOD if failure is None else exit_code(failure)
 
 
-def _rated(options: EvaluateOptions, path: Path, limits: Limits) -> dict[str, Any]:
-    """Return the figures of one policy's episodes. Raises as `arkml.evaluate` does."""
+def _rated(
+    options: EvaluateOptions, path: Path, policy: bytes, played: Mapping[str, Any]
+) -> dict[str, Any]:
+    """
+    Return the figures of the episodes of a policy, the contents of a file.
+
+    `played` are keyword arguments of `arkml.evaluate`. Raises as that does.
+    """
     from arkml.cli.progress import ProgressBar
     from arkml.training.evaluation import evaluate
 
     with ProgressBar(path.name, options.episodes) as bar:
         rated = evaluate(
             options.guest,
-            path,
-            outputs=tuple(options.policy_output or ()),
-            behavior=options.behavior,
+            policy,
             episodes=options.episodes,
             frames=options.frames,
-            max_episode_steps=options.max_episode_steps,
-            deterministic=not options.noise,
-            seed=options.seed,
-            cmdlet=options.cmdlet,
-            limits=limits,
-            imports=options.imports,
-            wasi=options.wasi,
             progress=lambda _, episodes: bar(episodes),
+            **played,
         )
     if rated.shortfall:
         sys.stderr.write(f"{path}: {rated.shortfall}\n")

@@ -13,7 +13,13 @@ import typer
 
 from arkml.cli.exits import Job
 from arkml.cli.logs import LogOptions
-from arkml.cli.values import check_words, read_configuration, thread_count, whole_number
+from arkml.cli.values import (
+    check_words,
+    read_configuration,
+    read_limits,
+    thread_count,
+    whole_number,
+)
 from arkml.limits import Backend
 
 if TYPE_CHECKING:
@@ -37,6 +43,11 @@ def _limits(examples: str) -> Any:
         rich_help_panel=_HOST,
         show_default=False,
     )
+
+
+def _seed(text: str) -> Any:
+    parser = whole_number("--seed")
+    return typer.Option(metavar="N", parser=parser, help=text, rich_help_panel=_HOST)
 
 
 GuestFile = Annotated[
@@ -109,24 +120,7 @@ PolicyOutputs = Annotated[
         show_default=False,
     ),
 ]
-Seed = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        parser=whole_number("--seed"),
-        help="Seed of stochastic policies.",
-        rich_help_panel=_HOST,
-    ),
-]
-PlaySeed = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        parser=whole_number("--seed"),
-        help="Seed of stochastic policies and, unless it is 0, of a guest that takes one.",
-        rich_help_panel=_HOST,
-    ),
-]
+Seed = Annotated[int, _seed("Seed of stochastic policies.")]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Act without noise.", rich_help_panel=_HOST)
 ]
@@ -305,7 +299,6 @@ Behavior = Annotated[
         show_default=False,
     ),
 ]
-Noise = Annotated[bool, typer.Option("--noise", help="Act with the noise of a stochastic policy.")]
 MaxEpisodeSteps = Annotated[
     int | None,
     typer.Option(
@@ -366,6 +359,41 @@ class TaskOptions:
     cmdlet: Cmdlet = None
     invoke: Invoke = None
     input: Input = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPlayOptions:
+    """The options of a command in which a policy answers the trainings that a guest starts."""
+
+    policy_output: PolicyOutputs = None
+    behavior: Behavior = None
+    max_episode_steps: MaxEpisodeSteps = None
+    noise: Annotated[
+        bool, typer.Option("--noise", help="Act with the noise of a stochastic policy.")
+    ] = False
+    cmdlet: Cmdlet = None
+    seed: Annotated[
+        int, _seed("Seed of stochastic policies and, unless it is 0, of a guest that takes one.")
+    ] = 0
+    limit: LimitValues = None
+    imports: GameImports = None
+    wasi: QuietWasi = False
+
+    def keywords(self) -> dict[str, Any]:
+        """
+        Return the options as keyword arguments of `arkml.evaluate` and `record`. Raises UsageError.
+        """
+        return {
+            "outputs": tuple(self.policy_output or ()),
+            "behavior": self.behavior,
+            "max_episode_steps": self.max_episode_steps,
+            "deterministic": not self.noise,
+            "cmdlet": self.cmdlet,
+            "seed": self.seed,
+            "limits": read_limits(self.limit or ()),
+            "imports": self.imports,
+            "wasi": self.wasi,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from arkml.cli import options
 from arkml.cli.exits import GOOD, print_json
 from arkml.cli.launch import read_policy
 from arkml.cli.user_files import keep_apart, read_module
-from arkml.cli.values import read_limits, whole_number
+from arkml.cli.values import whole_number
 
 if TYPE_CHECKING:
     from arkml.training.recording import Recording
@@ -49,8 +49,6 @@ class RecordOptions:
             show_default=False,
         ),
     ]
-    policy_output: options.PolicyOutputs = None
-    behavior: options.Behavior = None
     episodes: Annotated[
         int | None,
         typer.Option(
@@ -61,13 +59,7 @@ class RecordOptions:
         int | None,
         typer.Option(metavar="N", parser=whole_number("--frames", 1), help="Record N frames."),
     ] = None
-    max_episode_steps: options.MaxEpisodeSteps = None
-    noise: options.Noise = False
-    cmdlet: options.Cmdlet = None
-    seed: options.PlaySeed = 0
-    limit: options.LimitValues = None
-    imports: options.GameImports = None
-    wasi: options.QuietWasi = False
+    play: options.PolicyPlayOptions
     trace: options.TraceFile = None
     output: options.OutputOptions
 
@@ -83,11 +75,11 @@ def record(options: RecordOptions) -> int:
     from arkml.training.recording import EPISODES, record
 
     options.output.start_logs()
-    limits, outputs = read_limits(options.limit or ()), tuple(options.policy_output or ())
+    played = options.play.keywords()
     keep_apart(options.file, options.guest, options.policy, options.trace)
     keep_apart(options.trace, options.guest, options.policy)
     read_module(options.guest)
-    policy = read_policy(options.policy, limits, outputs)
+    policy = read_policy(options.policy, played["limits"], played["outputs"])
     by_frames = options.frames is not None and options.episodes is None
     total = options.frames if by_frames else options.episodes or EPISODES
     with ProgressBar(options.guest.name, total or 0) as bar:
@@ -95,19 +87,11 @@ def record(options: RecordOptions) -> int:
             options.guest,
             policy,
             options.file,
-            outputs=outputs,
-            behavior=options.behavior,
             episodes=options.episodes,
             frames=options.frames,
-            max_episode_steps=options.max_episode_steps,
-            deterministic=not options.noise,
-            seed=options.seed,
-            cmdlet=options.cmdlet,
-            limits=limits,
-            imports=options.imports,
-            wasi=options.wasi,
             trace=options.trace,
             progress=lambda frames, episodes: bar(frames if by_frames else episodes),
+            **played,
         )
     if recording.shortfall:
         sys.stderr.write(f"{recording.shortfall}\n")

@@ -31,7 +31,7 @@ _LAST_SHARE = 0.1  # of the length of the training, if that is more
 _WHATEVER = "--eval-every N (eval_every=N) evaluates every N frames all the same"
 _UNRATED = (
     "the last policy is not rated, since that takes longer than {:.0f} s: an earlier one is the"
-    " best of those that are, and the last may be better (arkml.evaluate rates it)"
+    " best of those that are, and the last may be better (arkml evaluate rates it)"
 )
 _INSTEAD = "no further evaluations are played, and episodes of training decide"
 
