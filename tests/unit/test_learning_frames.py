@@ -110,8 +110,9 @@ def test_what_is_learned_from_is_what_the_policy_saw(seed, memory):
         for _ in range(player.random.integers(0, 6)):
             player.frame(older=3)
         rollout = player.learner.buffer.take()
+        held = rollout.features[:, 0].astype(int)  # which are normalized in place
         rows, _, _ = player.learner._prepare(rollout)
-        numbers = dict(zip(rollout.actions[:, 0], rollout.features[:, 0].astype(int), strict=False))
+        numbers = dict(zip(rollout.actions[:, 0], held, strict=False))
         learned = stacked(np, rows.images, rows.frames)
 
         assert len(learned) == len(numbers) == len(rollout.following)
@@ -119,7 +120,7 @@ def test_what_is_learned_from_is_what_the_policy_saw(seed, memory):
             np.testing.assert_array_equal(images, player.seen[numbers[action]])
         assert len(rows.images) < 1.2 * len(learned)  # each image is there once
         ends = stacked(np, rollout.images, rollout.frames)[len(learned) :]
-        after = rollout.features[len(learned) :, 0].astype(int)
+        after = held[len(learned) :]
         assert len(ends)
         for number, images in zip(after, ends, strict=True):
             np.testing.assert_array_equal(images, player.seen[number])

@@ -24,7 +24,7 @@ from arkml.learning.version_ratings import Rating
 
 SETTINGS = Settings(1, 1, memory_min_size=1_000, updates_per_row=0.5)
 SYNC = Settings(1, 1, updates_per_row=0.125, sync=True)
-NONE = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.uint64))
+NONE = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def limiter(settings=SETTINGS, seconds=0.0):
@@ -279,9 +279,10 @@ def submits(begin=(), end=()):
     return Record(0, 0, Header(1, len(rows.agent), 1, 1, RowKind.TRAINING), rows, 0, 0)
 
 
-def episodes(*returns, agents=None):
-    agents = np.array(agents or range(1, 1 + len(returns)), np.uint64)
-    return FinishedEpisodes(np.array(returns), np.full(len(returns), 7), agents)
+def episodes(*returns, first=1):
+    """Episodes that have ended with the rows from `first` on."""
+    rows = first + np.arange(len(returns))
+    return FinishedEpisodes(np.array(returns), np.full(len(returns), 7), rows)
 
 
 def test_means_are_over_the_last_episodes_of_training():
@@ -326,10 +327,10 @@ def test_means_of_training_prefer_neither_short_nor_long_episodes(sign, agents):
 def test_episodes_that_began_in_one_submit_count_when_all_of_them_have_ended():
     made = RowStatistics()
     made.count(submits(begin=[1, 2, 3]), NONE)
-    made.count(submits(end=[1, 3]), episodes(-10.0, -10.0, agents=(1, 3)))
+    made.count(submits(end=[1, 3]), episodes(-10.0, -10.0, first=0))
     assert "rollout/ep_rew_mean" not in dict(made.points())
 
-    made.count(submits(end=[2]), episodes(-200.0, agents=(2,)))
+    made.count(submits(end=[2]), episodes(-200.0, first=0))
     assert dict(made.points())["rollout/ep_rew_mean"] == np.mean([-10, -10, -200])
 
 
@@ -380,7 +381,8 @@ class CoinGuest:
         steps, ended = rows.step[is_over], rows.agent[is_over]
         for agent in ended.tolist():
             del self._left[agent], self._steps[agent]
-        found = FinishedEpisodes(steps.astype(float), steps.astype(int), ended)
+        rows_of = np.flatnonzero(is_over)
+        found = FinishedEpisodes(steps.astype(float), steps.astype(int), rows_of)
         return Record(0, 0, Header(1, 16, 1, 1, RowKind.TRAINING), rows, 0, 0), found
 
 

@@ -156,9 +156,9 @@ def record(session, *rows):
 
 
 def ended(*returns):
-    """Episodes of agents from 0 on that have ended."""
-    agents = np.arange(len(returns), dtype=np.uint64)
-    return FinishedEpisodes(np.array(returns, float), np.full(len(returns), 7), agents)
+    """Episodes that have ended with the rows from 0 on."""
+    rows = np.arange(len(returns))
+    return FinishedEpisodes(np.array(returns, float), np.full(len(returns), 7), rows)
 
 
 def test_the_rows_of_a_run_are_rated_by_the_version_of_their_first_rows():

@@ -65,6 +65,7 @@ from arkml.learning.ppo_state import (
     rates_of,
 )
 from arkml.learning.rollout_buffer import Remembered, Rollout, RolloutBuffer, RolloutPace
+from arkml.learning.row_memory import lazy_zeros
 from arkml.learning.tensors import Tensors
 
 log = SafeLogger(__name__)
@@ -546,9 +547,10 @@ class Ppo(CompiledAlgorithm):
         steps = sequence_steps(settings)
         shape = (self._most_minibatches, settings.batch_size // steps, steps)
         minibatches = np.zeros(shape, np.int32)
-        rows = self._padded_rows(_empty_rows(settings, 1))
+        rows = _empty_rows(settings, self.buffer.most, self.buffer.most + self.buffer.most_past)
+        self._room = rows
         arguments = (state, rows, minibatches, np.int32(0), np.int32(1), rates_of(settings, 0))
-        chunk = _empty_rows(settings, self._chunk)
+        chunk = _empty_rows(settings, self._chunk, self._chunk)
         views = chunk.features, stacked(np, chunk.images, chunk.frames)
         evaluated = (state.weights, *views, chunk.actions, chunk.allowed, chunk.memories)
         form, wide = RowForm.of(settings), self._is_wide
@@ -618,12 +620,12 @@ class Ppo(CompiledAlgorithm):
         """
         Return the rows to learn from, the explained variance of their returns, and their scale.
 
+        The features of the rollout are normalized where they are, since new memory takes longer.
         With memory the rows are in the order of their chains.
         """
         settings, scaling = self._settings, self._normalizer.current
         gamma = self.buffer.gamma
         count = len(rollout.following)
-        seen = Sight(scaling.features(rollout.features), rollout.images, rollout.frames)
         present = Actor(self._weights, scaling)
         others = {}  # the rows of other policies, and what these saw
         for version in np.unique(rollout.versions).tolist():
@@ -631,8 +633,11 @@ class Ppo(CompiledAlgorithm):
             if actor.weights is present.weights and actor.scaling is present.scaling:
                 continue
             acted = np.flatnonzero(rollout.versions == version)
-            features = actor.scaling.features(rollout.features[acted])
+            features = rollout.features[acted]
+            actor.scaling.features(features, out=features)
             others[version] = acted, Sight(features, rollout.images, rollout.frames[acted])
+        scaling.features(rollout.features, out=rollout.features)
+        seen = Sight(rollout.features, rollout.images, rollout.frames)
         memories, chains = rollout.memories, None
         if settings.memory:
             chains = Chains.of(rollout.following, len(seen.features))
@@ -744,10 +749,15 @@ class Ppo(CompiledAlgorithm):
         return log_probs, values
 
     def _padded_rows(self, rows: RolloutRows) -> RolloutRows:
-        """Return rows with as many of each column as an update may have."""
-        most, images = self.buffer.most, self.buffer.most + self.buffer.most_past
-        padded = (_padded(column, most) for column in rows._replace(images=rows.images[:0]))
-        return RolloutRows(*padded)._replace(images=_padded(rows.images, images))
+        """
+        Return rows with as many of each column as an update may have, in memory that is kept.
+
+        New memory takes longer than the copies. The rest has rows of earlier updates, which no
+        minibatch names.
+        """
+        for padded, column in zip(self._room, rows, strict=True):
+            padded[: len(column)] = column
+        return self._room
 
     def _tagged(self, losses: Any, explained: float | None) -> dict[str, float]:
         tagged = {
@@ -813,20 +823,23 @@ def _load(name: str, form: RowForm) -> Any:
     return partial(getattr(ppo_update, name), form)
 
 
-def _empty_rows(settings: Settings, rows: int) -> RolloutRows:
-    zeros = partial(np.zeros, dtype=np.float32)
+def _empty_rows(settings: Settings, rows: int, images: int) -> RolloutRows:
+    """
+    Return rows of zeros that begin at pages: XLA reads such memory where it is, and copies other.
+    """
+    of_rows = partial(lazy_zeros, (rows,))
     return RolloutRows(
-        zeros((rows, settings.numbers)),
-        np.zeros((rows, settings.images), np.uint8),
-        zeros((rows, settings.actions)),
-        np.zeros((rows, sum(settings.branches)), bool),
-        np.zeros(rows, bool),
-        zeros(rows),
-        zeros(rows),
-        zeros(rows),
-        zeros((rows, settings.memory)),
-        np.zeros(rows, bool),
-        np.zeros((rows, settings.frames), np.int32),
+        lazy_zeros((rows, settings.numbers), np.float32),
+        lazy_zeros((images, settings.images), np.uint8),
+        lazy_zeros((rows, settings.actions), np.float32),
+        lazy_zeros((rows, sum(settings.branches)), bool),
+        of_rows(bool),
+        of_rows(np.float32),
+        of_rows(np.float32),
+        of_rows(np.float32),
+        lazy_zeros((rows, settings.memory), np.float32),
+        of_rows(bool),
+        lazy_zeros((rows, settings.frames), np.int32),
     )
 
 

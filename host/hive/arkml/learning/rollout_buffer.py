@@ -4,7 +4,7 @@ The rollout buffer of PPO and its pace: rows of the newest policy versions, unti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +21,11 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Added, HeldRows
 from arkml.learning.ppo_batches import count_minibatches, sequence_steps
 from arkml.learning.ppo_plan import discount, planned
-from arkml.learning.trajectories import SessionChains
+from arkml.learning.row_memory import lazy_zeros
+from arkml.learning.trajectories import SessionChains, ends_of
 
 Places = npt.NDArray[np.int64]
+Columns = Mapping[str, npt.NDArray[Any]]
 
 _MOST_ROLLOUTS = 2
 """Rows that an update takes at most, as a multiple of `rollout_rows`."""
@@ -33,7 +35,6 @@ _MOST_MORE = 16_384
 
 _LEAST_ROOM = 1_024  # rows
 _LEAST_CHAINS = 64
-_ENDS = (int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED))
 _EPISODES = 100  # at least, over which their lengths are averaged
 _REMEMBERED = 1_000_000  # rows after which an agent that sends none is forgotten
 
@@ -137,12 +138,13 @@ class RolloutBuffer:
         self._before: set[int] = set()
         self._mask_columns: Places = np.zeros(0, np.int64)
         self._chains = SessionChains(settings.gamma)
-        self._room = np.zeros(0, _row(settings))
+        self._room = _columns(settings, 0)
+        self._taken = np.empty((0, settings.numbers), np.float32)
         self._expected = Remembered.nothing(settings.memory)  # of rows that are read again
 
     @property
-    def _held(self) -> npt.NDArray[Any]:
-        return self._room[: self.held]
+    def _held(self) -> Columns:
+        return {name: column[: self.held] for name, column in self._room.items()}
 
     @property
     def is_full(self) -> bool:
@@ -190,11 +192,11 @@ class RolloutBuffer:
     def remembered(self) -> Remembered:
         """The recurrent states, other than zeros, before rows that `restore` expects again."""
         held, expected = self._held, self._expected
-        known = held[(held["number"] < self.learned_rows) & held["memory"].any(axis=1)]
+        known = (held["number"] < self.learned_rows) & held["memory"].any(axis=1)
         later = (expected.numbers >= self.rows) & (expected.numbers < self.learned_rows)
         return Remembered(
-            np.concatenate([known["number"], expected.numbers[later]]),
-            np.concatenate([known["memory"], expected.memories[later]]),
+            np.concatenate([held["number"][known], expected.numbers[later]]),
+            np.concatenate([held["memory"][known], expected.memories[later]]),
         )
 
     def restore(
@@ -249,9 +251,10 @@ class RolloutBuffer:
         kept = useful | follows
         if self.settings.frames > 1 and kind == RowKind.TRAINING:
             kept[:] = True
+        places = self.held + np.cumsum(kept) - 1
         self._append(first, session, kind, columns, extension.previous, useful, kept)
         before = self._places(extension.previous[follows])
-        self._held["next"][before] = self._places(first + np.flatnonzero(follows))
+        self._held["next"][before] = places[follows]
         self.transitions += len(before)
         if kind == RowKind.TRAINING and first >= self.learned_rows:
             self._ended += len(extension.episodes.lengths)
@@ -266,7 +269,11 @@ class RolloutBuffer:
         self._chains.cut(session)
 
     def take(self) -> Rollout:
-        """Return copies of all rows that can be learned from, at most the first `most`."""
+        """
+        Return copies of all rows that can be learned from, at most the first `most`.
+
+        The next call overwrites the features: new memory for them takes longer than the copies.
+        """
         held, (places, following) = self._held, self._chosen()
         after = held["next"][places]
         is_end = following < 0
@@ -275,8 +282,12 @@ class RolloutBuffer:
         ends = after[is_end]
         seen, frames = self._frames(places, ends)
         both = np.concatenate([places, ends])
+        if len(self._taken) < len(both):
+            rows = max(self.most, len(both))
+            self._taken = lazy_zeros((rows, self.settings.numbers), np.float32)
+        features = self._taken[: len(both)]
         return Rollout(
-            held["features"][both],
+            np.take(held["features"], both, 0, out=features, mode="clip"),  # unbuffered
             held["images"][seen],
             frames,
             held["action"][places],
@@ -311,7 +322,7 @@ class RolloutBuffer:
         self._follow_episodes()
         held = self._held
         held["is_useful"] &= (held["next"] < 0) & np.isin(held["version"], sorted(self._before))
-        held["next"] = -1
+        held["next"][:] = -1
         self._useful_rows = int(held["is_useful"].sum())
         self._keep(held["is_useful"])
         self.transitions = 0
@@ -355,9 +366,7 @@ class RolloutBuffer:
 
     def _before_places(self, places: Places) -> Places:
         """Return the places of the rows one step earlier, -1 for none. places: of rows, or -1."""
-        numbers = np.where(places < 0, -1, self._held["previous"][places])
-        found = np.minimum(self._places(numbers), self.held - 1)
-        return np.where((numbers >= 0) & (self._held["number"][found] == numbers), found, -1)
+        return self._places(np.where(places < 0, -1, self._held["previous"][places]))
 
     def _keep(self, wanted: Marks) -> None:
         """
@@ -368,7 +377,7 @@ class RolloutBuffer:
         held, kept = self._held, wanted.copy()
         kept[held["next"][wanted & (held["next"] >= 0)]] = True
         if self.settings.frames > 1:
-            may_go_on = ~np.isin(held["state"], _ENDS) & (held["number"] >= self.rows - _REMEMBERED)
+            may_go_on = ~ends_of(held["state"]) & (held["number"] >= self.rows - _REMEMBERED)
             kept |= may_go_on & ~np.isin(held["number"], held["previous"])
             before = np.flatnonzero(kept)
             for _ in range(self.settings.frames - 1):
@@ -376,10 +385,10 @@ class RolloutBuffer:
                 before = before[before >= 0]
                 kept[before] = True
         moved = np.append(np.cumsum(kept) - 1, -1)
-        rows = held[kept]
-        rows["next"] = moved[rows["next"]]
-        self.held = len(rows)
-        self._held[:] = rows
+        held["next"][:] = moved[held["next"]]
+        self.held = int(kept.sum())
+        for column in held.values():
+            column[: self.held] = column[kept]
 
     def _plan(self, agents: int) -> None:
         """Follow the settings for so many agents, if they are more than before."""
@@ -407,8 +416,7 @@ class RolloutBuffer:
         """
         if kind != RowKind.TRAINING:
             return np.zeros(len(columns), bool)
-        state = columns.state
-        acts = (state != EpisodeState.TERMINAL) & (state != EpisodeState.INTERRUPTED)
+        acts = ~ends_of(columns.state)
         useful: Marks = acts & np.isin(columns.version, sorted(self.versions))
         stale = acts & ~useful & (columns.version > 0)
         self.stale_rows += int(stale[max(0, self.learned_rows - first) :].sum())
@@ -431,17 +439,21 @@ class RolloutBuffer:
         added = previous >= first
         result[added] = useful[previous[added] - first]
         versions[added] = version[previous[added] - first]
-        known = np.flatnonzero(~added & np.isin(previous, self._held["number"]))
-        places = self._places(previous[known])
-        result[known] = self._held["is_useful"][places]
-        versions[known] = self._held["version"][places]
+        places = self._places(np.where(added, -1, previous))
+        known, held = places >= 0, self._held
+        result[known] = held["is_useful"][places[known]]
+        versions[known] = held["version"][places[known]]
         learned = max(0, self.learned_rows - first)
         result[:learned] &= ~np.isin(versions[:learned], sorted(self._before))
         return result
 
     def _places(self, numbers: Places) -> Places:
-        """Return the places of rows that are held: int64, [n]."""
-        return np.searchsorted(self._held["number"], numbers)
+        """Return the places of rows, -1 for those that are not held: int64, [n]."""
+        held = self._held["number"]
+        if not len(held):
+            return np.full(len(numbers), -1)
+        found = np.minimum(np.searchsorted(held, numbers), len(held) - 1)
+        return np.where(held[found] == numbers, found, -1)
 
     def _append(
         self,
@@ -456,27 +468,30 @@ class RolloutBuffer:
         numbers = first + np.flatnonzero(kept)
         if not kept.all():
             columns = columns.take(kept)
-        added = self._room[self.held : self.held + len(numbers)]
-        added["number"] = numbers
-        added["previous"] = previous[kept]
-        added["features"] = columns.features
-        added["images"] = columns.images
-        added["action"] = columns.action
-        added["allowed"] = self._allowed(columns)
-        added["reward"] = columns.reward
-        added["state"] = columns.state
-        added["version"] = columns.version
-        added["is_useful"] = useful[kept]
-        added["session"] = session
-        added["hash"] = row_hashes(session, kind, columns) if is_audited() else 0
-        added["memory"] = 0.0
+        values = {
+            "number": numbers,
+            "previous": previous[kept],
+            "next": -1,
+            "hash": row_hashes(session, kind, columns) if is_audited() else 0,
+            "session": session,
+            "version": columns.version,
+            "reward": columns.reward,
+            "features": columns.features,
+            "images": columns.images,
+            "action": columns.action,
+            "allowed": self._allowed(columns),
+            "memory": 0.0,
+            "state": columns.state,
+            "is_useful": useful[kept],
+        }
+        start, self.held = self.held, self.held + len(numbers)
+        for name, column in self._held.items():
+            column[start:] = values[name]
         if first < self.learned_rows:
             _, places, found = np.intersect1d(
                 numbers, self._expected.numbers, assume_unique=True, return_indices=True
             )
-            added["memory"][places] = self._expected.memories[found]
-        added["next"] = -1
-        self.held += len(numbers)
+            self._held["memory"][start + places] = self._expected.memories[found]
 
     def _allowed(self, columns: RowColumns) -> Marks:
         """Return the choices that are not masked: bool, [n, choices]."""
@@ -492,51 +507,50 @@ class RolloutBuffer:
         """
         Make room for at least `rows` rows, doubling; the room stays when rows are released.
         """
-        if rows <= len(self._room):
+        if rows <= len(self._room["number"]):
             return
         if self.settings.frames > 1:  # some were seen with later rows, and will not be again
             rows -= self.held
             self._keep(self._held["is_useful"])
             rows += self.held
-            if 2 * rows <= len(self._room):
+            if 2 * rows <= len(self._room["number"]):
                 return
         try:
-            larger = np.zeros(max(rows, 2 * self.held, _LEAST_ROOM), self._room.dtype)
+            larger = _columns(self.settings, max(rows, 2 * self.held, _LEAST_ROOM))
         except MemoryError as error:
             raise MemoryError(
                 f"no memory for {rows:,} rows of {self.settings.features:,} features ({error}):"
                 " set a smaller rollout_rows"
             ) from error
-        larger[: self.held] = self._held
+        for name, column in self._held.items():
+            larger[name][: self.held] = column
         self._room = larger
 
 
-def _row(settings: Settings) -> np.dtype[Any]:
+def _columns(settings: Settings, rows: int) -> Columns:
     """
-    Return the type of a row that is held.
+    Return the columns of rows that are held, zeros.
 
     `number` counts the rows added, and `previous` is that of the row one step earlier, -1 for none.
     `is_useful`: it can be learned from once the next row is there. `next` is the place of that row,
     -1 before.
     """
-    return np.dtype(
-        [
-            ("number", np.int64),
-            ("previous", np.int64),
-            ("next", np.int64),
-            ("hash", np.uint64),
-            ("session", np.uint32),
-            ("version", np.uint32),
-            ("reward", np.float32),
-            ("features", np.float32, (settings.numbers,)),
-            ("images", np.uint8, (settings.images,)),
-            ("action", np.float32, (settings.actions,)),
-            ("allowed", np.bool_, (sum(settings.branches),)),
-            ("memory", np.float32, (settings.memory,)),
-            ("state", np.uint8),
-            ("is_useful", np.bool_),
-        ]
-    )
+    return {
+        "number": np.zeros(rows, np.int64),
+        "previous": np.zeros(rows, np.int64),
+        "next": np.zeros(rows, np.int64),
+        "hash": np.zeros(rows, np.uint64),
+        "session": np.zeros(rows, np.uint32),
+        "version": np.zeros(rows, np.uint32),
+        "reward": np.zeros(rows, np.float32),
+        "features": np.zeros((rows, settings.numbers), np.float32),
+        "images": np.zeros((rows, settings.images), np.uint8),
+        "action": np.zeros((rows, settings.actions), np.float32),
+        "allowed": np.zeros((rows, sum(settings.branches)), np.bool_),
+        "memory": np.zeros((rows, settings.memory), np.float32),
+        "state": np.zeros(rows, np.uint8),
+        "is_useful": np.zeros(rows, np.bool_),
+    }
 
 
 def _mask_column(name: str, branches: Sequence[int]) -> int:

@@ -16,6 +16,7 @@ from arkml.hive.protocol.row_split import RowSplit
 from arkml.hive.protocol.rows import NO_ROW, RowColumns
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import CLIP, Scaling
+from arkml.learning.trajectories import ends_of
 
 Point = tuple[str, float]
 
@@ -38,7 +39,6 @@ _CLIPPED = 0.01
 """The share of clipped values from which on a feature counts as clipped."""
 
 _BELOW_ONE = 1.0 - 2.0**-24  # in the last bin below 1
-_ENDS = (int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED))
 
 
 class RowFigures:
@@ -89,7 +89,7 @@ class RowFigures:
         if wanted <= 0:
             return
         chosen = slice(None, wanted * (len(columns) // wanted), len(columns) // wanted)
-        acted = ~np.isin(columns.state[chosen], _ENDS)
+        acted = ~ends_of(columns.state[chosen])
         self._rows += wanted
         self._features.append(columns.features[chosen].copy())
         self._actions.append(columns.action[chosen][acted])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from arkml.abi.codes import EpisodeState
 from arkml.hive.protocol.masks import PREFIX
 from arkml.hive.protocol.rows import GUEST_SHIFT, Record, RowKind
-from arkml.learning.trajectories import FinishedEpisodes
+from arkml.learning.trajectories import FinishedEpisodes, ends_of
 from arkml.learning.version_ratings import VersionRatings
 
 WINDOW = 100
@@ -21,8 +21,6 @@ WINDOW = 100
 
 _PATIENCE = 20
 """Episodes of each agent, on average, that may begin after one that does not end."""
-
-_ENDS = (int(EpisodeState.TERMINAL), int(EpisodeState.INTERRUPTED))
 
 _AGENT_BITS = 64
 
@@ -203,19 +201,19 @@ class RowStatistics:
 
     def _follow(self, record: Record, episodes: FinishedEpisodes) -> None:
         """Apply the episodes that began and ended, in the order of the rows."""
-        rows, ended = record.columns, dict[int, deque[Episode]]()
-        found = (episodes.agents, episodes.returns, episodes.lengths)
-        for agent, total, length in zip(*(one.tolist() for one in found), strict=True):
-            ended.setdefault(agent, deque()).append(Episode(total, length))
-        events = np.flatnonzero(np.isin(rows.state, _ENDS) | (rows.step == 0))
-        columns = (rows.agent, rows.version, rows.state, rows.step)
+        rows = record.columns
+        totals, lengths = np.zeros(len(rows)), np.full(len(rows), -1)  # -1: rows are missing
+        totals[episodes.rows], lengths[episodes.rows] = episodes.returns, episodes.lengths
+        is_end = ends_of(rows.state)
+        events = np.flatnonzero(is_end | (rows.step == 0))
+        columns = (rows.agent, rows.version, is_end, rows.state, rows.step, totals, lengths)
         begun: dict[int, None] = {}  # agents that began side by side, under one version
         cut: dict[int, Episode | None] = {}
         full: list[int] = []
         under = 0
-        for agent, version, state, step in zip(*(c[events].tolist() for c in columns), strict=True):
+        listed = (column[events].tolist() for column in columns)
+        for agent, version, ends, state, step, total, length in zip(*listed, strict=True):
             key = record.session << _AGENT_BITS | agent
-            ends = state in _ENDS
             if begun and (ends or version != under or key in begun):
                 self._begin(list(begun), under)
                 begun = {}
@@ -223,8 +221,7 @@ class RowStatistics:
                 begun[key] = None
                 under = version
                 continue
-            whole = ended.get(agent)
-            episode = whole.popleft() if whole else None
+            episode = Episode(total, length) if length >= 0 else None
             if self._most and state == EpisodeState.INTERRUPTED:
                 cut[key] = episode
                 full += [key] if step >= self._most else []

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
+from arkml.arrays import Marks
 from arkml.hive.protocol.rows import RowColumns
 from arkml.learning.robust_moments import REWARD_REACH, RobustMoments
 
@@ -42,17 +43,23 @@ discounted and plain; whether the chain began with the first row of the episode.
 """
 
 
+def ends_of(state: npt.NDArray[np.uint8]) -> Marks:
+    """Return which rows end their episodes, by the states of the rows: bool, [n]."""
+    ended: Marks = (state == _TERMINAL) | (state == _INTERRUPTED)
+    return ended
+
+
 class FinishedEpisodes(NamedTuple):
     """
     Episodes that have ended, and of which no row is missing.
 
-    returns: float64, [n], sums of rewards. lengths: int64, [n], steps from the first row. agents:
-    uint64, [n], the agent of each episode.
+    returns: float64, [n], sums of rewards. lengths: int64, [n], steps from the first row. rows:
+    int64, [n], the places of their last rows among those that were added, ascending.
     """
 
     returns: Doubles
     lengths: Numbers
-    agents: npt.NDArray[np.uint64]
+    rows: Numbers
 
 
 class Extension(NamedTuple):
@@ -191,7 +198,6 @@ class _Sorted:
         agent = columns.agent[order]
         state = columns.state[order]
         self._order = order
-        self._agent = agent
         self._begins = np.ones(len(order), bool)
         np.not_equal(agent[1:], agent[:-1], out=self._begins[1:])
         self.starts = np.flatnonzero(self._begins)
@@ -200,7 +206,7 @@ class _Sorted:
         self.numbers = order + first
         self.step = columns.step[order].astype(np.int64)
         self.reward = columns.reward[order].astype(np.float64)
-        self.ended = (state == _TERMINAL) | (state == _INTERRUPTED)
+        self.ended = ends_of(state)
         self._initial = state == _INITIAL
         self.previous: Numbers = np.full(len(order), -1, np.int64)
         self.follows: npt.NDArray[np.bool_] = np.zeros(len(order), bool)
@@ -249,8 +255,8 @@ class _Sorted:
         """Return the whole episodes that ended in these rows, in push order. chains: _HEAD, [n]."""
         chosen = np.flatnonzero(self.ended & self.follows & chains["whole"])
         chosen = chosen[np.argsort(self._order[chosen])]
-        agents = self._agent[chosen]
-        return FinishedEpisodes(chains["total"][chosen], self.step[chosen], agents)
+        rows = self._order[chosen]
+        return FinishedEpisodes(chains["total"][chosen], self.step[chosen], rows)
 
 
 class SessionChains:
