@@ -87,6 +87,30 @@ def test_ended_agents_over_the_limit_are_forgotten_the_longest_unseen_first():
     assert act(table, [0, 1, 2]) == [0, 0, 0]
 
 
+def test_agents_are_forgotten_as_if_all_of_them_were_looked_at_each_time():
+    """Sessions whose agents end with any row, or play on, and are new or come back."""
+    random, workspace = np.random.default_rng(7), PolicyWorkspace()
+    made, looking = (AgentTable(ended_agents=40, agents=200, workspace=workspace) for _ in range(2))
+    first = 0
+    for _ in range(600):
+        key, count = int(random.integers(0, 3)), int(random.integers(1, 30))
+        first += int(random.integers(0, 12))
+        ids = first + random.permutation(40)[:count]
+        ended = random.random(count) < random.choice([0.05, 0.9])
+        looking._few_until.clear()
+        for table in (made, looking):
+            act(table, ids, key=key, ended=ended)
+        if random.random() < 0.02:
+            for table in (made, looking):
+                table.load(key, table.save(key))
+
+        assert [made.save(key).ids.tolist() for key in range(3)] == [
+            looking.save(key).ids.tolist() for key in range(3)
+        ]
+    assert first > 3_000
+    assert len(made) <= 3 * 200
+
+
 def test_live_agents_over_the_limit_are_forgotten_the_longest_unseen_first():
     table = AgentTable(agents=16)
     for agent in range(40):

@@ -39,7 +39,7 @@ Slots = npt.NDArray[np.int64]
 
 _CONTENT = (
     "_hashes", "_slots", "_free", "_keys", "_ids", "_steps", "_seen", "_ended", "_state", "_live",
-    "_held", "_left", "_tick", "_last",
+    "_held", "_left", "_tick", "_last", "_ends", "_few_until",
 )  # fmt: skip
 
 
@@ -127,6 +127,8 @@ class AgentTable:
         self._state: Floats = np.zeros((0, state_width), np.float32)
         self._live: Counter[int] = Counter()  # entries by session
         self._held: Counter[int] = Counter()  # entries by guest
+        self._ends = 0  # episodes that have ended, of all sessions
+        self._few_until: dict[int, int] = {}  # `_ends` up to which a session has too few to drop
         self._left = 0  # entries that were used and are free
         self._tick = 0
         self._last: tuple[bytes, bytes, Visit] | None = None
@@ -203,6 +205,7 @@ class AgentTable:
         """Mark the agents of the rows where `ended`, bool, [rows], is True as not coming back."""
         slots = visit.slots if visit.inverse is None else visit.slots[visit.inverse]
         self._ended[slots[ended]] = True
+        self._ends += int(np.count_nonzero(ended))
 
     def state(self, visit: Visit) -> Floats:
         """Return a copy of the recurrent states: float32, [agents, state_width]."""
@@ -225,6 +228,7 @@ class AgentTable:
                 rows, ended = ended, np.zeros(len(slots), np.bool_)
                 ended[visit.inverse] = rows  # the last row of an agent decides
             self._ended[slots] = ended
+            self._ends += int(np.count_nonzero(ended))
         if state is not None:
             self._state[slots] = state
             with np.errstate(over="ignore", invalid="ignore"):
@@ -246,6 +250,7 @@ class AgentTable:
 
     def forget(self, key: int) -> None:
         """Drop the agents of session `key`."""
+        self._few_until.pop(key, None)
         self._drop(self._keys[self._slots] == np.uint64(key))
 
     def save(self, key: int) -> SavedAgents:
@@ -279,6 +284,7 @@ class AgentTable:
         self._insert(hashes[order], saved.ids[order], keys, np.ones(count, np.bool_))
         slots = self._slots[np.searchsorted(self._hashes, hashes)]
         self._steps[slots], self._ended[slots] = saved.steps, saved.ended
+        self._few_until.pop(key, None)
         self._state[slots] = saved.state
         self._seen[slots] = np.arange(self._tick + 1, self._tick + 1 + count)
         self._tick += count
@@ -311,6 +317,7 @@ class AgentTable:
         self._steps[slots] = other._steps[theirs]
         self._seen[slots] = self._tick
         self._ended[slots] = other._ended[theirs]
+        self._few_until.clear()
         self._state[slots] = other._state[theirs] if has_states else 0
         self._last = None
         other._drop(moved)
@@ -394,11 +401,14 @@ class AgentTable:
         self, drop: npt.NDArray[np.bool_], key: int, coming: int, agents: Words
     ) -> None:
         """Mark agents of one session to drop: ended ones, then any, longest unseen first."""
+        over = self._live[key] + coming - self._limit
+        if over <= 0 and self._ends <= self._few_until.get(key, -1):
+            return  # to look at all agents would take as long as their actions
         own = np.flatnonzero(self._keys[self._slots] == np.uint64(key))
         ended = self._ended[self._slots[own]]
         # With a slack of an eighth not every batch pays for a few agents over the limit.
         quiet = int(ended.sum()) - self._ended_limit
-        over = len(own) + coming - self._limit
+        self._few_until[key] = self._ends + self._ended_limit // 8 - quiet
         if quiet <= self._ended_limit // 8 and over <= 0:
             return
         idle = ~np.isin(self._hashes[own], agents)

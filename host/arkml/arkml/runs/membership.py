@@ -9,6 +9,7 @@ from concurrent.futures import TimeoutError as TimedOut
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from arkml.arrays import Marks
 from arkml.base.handler_errors import when_done
@@ -212,12 +213,11 @@ class RunMembership:
 
     def note(self, batch: Batch, metadata: MetadataLog) -> None:
         if self._session is not None and metadata:
-            numbers = self._numbers(batch)
-            self._session.outbox.note(
-                (numbers[item.row], item.name, item.value) for item in metadata
-            )
+            rows = self._numbers(batch)[metadata.rows].tolist()
+            names = map(metadata.names.__getitem__, metadata.codes.tolist())
+            self._session.outbox.note(zip(rows, names, metadata.values.tolist(), strict=True))
 
-    def _numbers(self, batch: Batch) -> list[int]:
+    def _numbers(self, batch: Batch) -> npt.NDArray[np.int64]:
         """
         Return, for each row of a session's batch, the number of rows appended before it, or NO_ROW.
 
@@ -231,9 +231,8 @@ class RunMembership:
         numbers = np.where(kept, first + np.cumsum(kept) - 1, NO_ROW)
         for place in np.flatnonzero(agents == names[0]).tolist():
             if np.array_equal(agents[place : place + len(names)], names):
-                own: list[int] = numbers[place : place + len(names)].tolist()
-                return own
-        return [NO_ROW] * len(names)
+                return numbers[place : place + len(names)]
+        return np.full(len(names), NO_ROW)
 
     def deliver(self) -> bool:
         """Release the newest rows; return whether all rows have been delivered, refused or lost."""
