@@ -1,16 +1,16 @@
-"""PPO on rollouts that are in memory, with nothing around it; run as a module."""
+"""PPO on rollouts that are in memory, with nothing around it; run as a module with settings."""
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
 from tests.benchmarks.companion import serve
-from tests.benchmarks.ppo_throughput import AGENTS, FEATURES, ROLLOUT, SETTINGS
+from tests.benchmarks.ppo_throughput import AGENTS, FEATURES, settings_of
 from tests.benchmarks.subjects import ACTIONS
 
 from arkml.hive.protocol.rows import RowColumns, RowKind
-from arkml.hive.protocol.settings import Settings
 from arkml.learning.jax_engine import limit_threads
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
@@ -19,12 +19,15 @@ STEPS = 4  # of each agent in a body
 
 
 class Learning:
-    """A learner that adds a rollout, learns from it, and exports the policy, by each call."""
+    """
+    A learner that adds a rollout, learns from it, and exports the policy, by each call.
 
-    def __init__(self) -> None:
+    settings: the name of those by which it learns.
+    """
+
+    def __init__(self, settings: str) -> None:
         self._normalizer = Normalizer(FEATURES, active=True)
-        settings = Settings(FEATURES, ACTIONS).changed(SETTINGS)
-        self._learner = Ppo(settings, self._normalizer)
+        self._learner = Ppo(settings_of(settings), self._normalizer)
         self._body = RowColumns.empty(AGENTS * STEPS, FEATURES, ACTIONS)
         random = np.random.default_rng(0)
         self._body.agent[:] = np.tile(np.arange(AGENTS), STEPS)
@@ -43,10 +46,11 @@ class Learning:
             added = self._learner.buffer.add(0, RowKind.TRAINING, self._body)
             self._normalizer.observe(self._body.features, added.returns)
             self._body.step[:] += STEPS
+        rows = self._learner.buffer.transitions
         self._normalizer.adopt()
         self._learner.train(self._learner.pace.due(0, 0))
         self._publish()
-        return ROLLOUT / (time.perf_counter() - began) / 1e3
+        return rows / (time.perf_counter() - began) / 1e3
 
     def _publish(self) -> None:
         self._learner.policy()
@@ -56,6 +60,6 @@ class Learning:
 
 if __name__ == "__main__":
     limit_threads(1)
-    learning = Learning()
+    learning = Learning(sys.argv[1])
     learning()  # compiles
     serve(learning)
