@@ -1,6 +1,7 @@
 """PPO as a learner: its rollouts, versions, state and exports."""
 
 import json
+import mmap
 import subprocess
 import sys
 import threading
@@ -155,6 +156,25 @@ def test_one_program_evaluates_and_one_updates_whatever_the_rows(programs):
     player.learn()
 
     assert first == len(programs) == 2
+
+
+def test_updates_read_rows_where_they_are(monkeypatch):
+    """XLA copies memory that does not begin at 64 bytes, with an allocation for each call."""
+    player = Player(*ppo())
+    read = []
+
+    def called(function, *arguments):
+        if function is player.ppo._make_updates:
+            read.append([column.ctypes.data for column in arguments[1] if column.size])
+        return Ppo.called(player.ppo, function, *arguments)
+
+    monkeypatch.setattr(player.ppo, "called", called)
+    for _ in range(3):
+        player.learn()
+
+    assert len(read) == 3
+    assert read[0] == read[1] == read[2]
+    assert all(address % mmap.PAGESIZE == 0 for address in read[0])
 
 
 def test_the_learning_rate_follows_how_far_updates_move_the_policy():
