@@ -308,6 +308,16 @@ def test_the_return_of_an_episode_in_many_bodies_is_whole():
     assert [added.returns.tolist() for added in found] == [[], [1.0], [2.5], [4.25], [6.125]]
 
 
+@pytest.mark.parametrize("capacity", [1_000, 16, 5])
+def test_the_ends_of_episodes_are_told_by_the_rows_of_the_whole_body(capacity):
+    made = ReplayBuffer(capacity, 1, 1, gamma=0.5)
+    body = [row for agent in range(8) for row in episode(agent, 2 + agent % 3)]
+    found = made.add(0, RowKind.TRAINING, columns(body)).episodes
+
+    assert found.rows.tolist() == [at for at, row in enumerate(body) if row[2] == TERMINAL]
+    assert found.lengths.tolist() == [body[at][1] for at in found.rows]
+
+
 def test_agents_that_vanish_do_not_pile_up():
     made = ReplayBuffer(1_000, 1, 1, gamma=0.5)
     for start in range(0, 20_000, 1_000):

@@ -120,6 +120,14 @@ def test_rows_of_other_kinds_are_not_learned_from(kind):
     assert added.episodes.returns.tolist() == [6.0]
 
 
+def test_an_empty_body_changes_nothing():
+    made = buffer(episode(1, 2))
+    added = made.add(0, RowKind.TRAINING, columns([]))
+
+    assert len(added.returns) == len(added.episodes.rows) == 0
+    assert (made.rows, made.transitions) == (3, 2)
+
+
 def test_rows_of_no_policy_are_not_learned_from_and_are_not_late():
     made = buffer()
     made.add(0, RowKind.TRAINING, columns(episode(1, 3), version=0))

@@ -23,6 +23,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.experience import Experience
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
+from arkml.learning.sac import Sac
 from arkml.server.bodies import check_rows
 
 ME, VIEW, TILES = Part("me", (2,)), Part("view", (2, 2, 1), "image"), Part("it", (2, 1), "entities")
@@ -182,6 +183,25 @@ def test_a_learner_holds_bytes_in_whatever_form_they_come(come_as):
 
     np.testing.assert_array_equal(rollout.images, SPLIT.split(rows)[1])
     np.testing.assert_array_equal(rollout.features, SPLIT.split(rows)[0])
+
+
+@pytest.mark.parametrize("algorithm", [Ppo, Sac])
+def test_a_body_of_which_all_rows_were_refused_teaches_nothing(algorithm):
+    settings = Settings(FEATURES, 1, rollout_rows=2)
+    rows = RowColumns.empty(3, FEATURES, 1)
+    rows.step[:], rows.version[:] = np.arange(3), 1
+    rows.state[:] = [EpisodeState.INITIAL, EpisodeState.RUNNING, EpisodeState.TERMINAL]
+    rows.reward[:] = 2.0
+    normalizer = Normalizer(FEATURES, active=True)
+    learner = algorithm(settings, normalizer)
+    learner.published(1)
+    none = RowColumns.empty(0, FEATURES, 1)
+    log = Log(encode(none, seq=1), encode(rows, seq=2), encode(none, seq=3))
+    seen = Experience(settings, log, learner.buffer, normalizer)
+    seen.ingest(3)
+
+    assert (seen.take_new_rows(), learner.buffer.transitions) == (3, 2)
+    assert dict(seen.statistics.points())["rollout/ep_rew_mean"] == 4.0
 
 
 def test_a_learner_refuses_rows_with_other_images():

@@ -318,6 +318,8 @@ class AgentTable:
         self._seen[slots] = self._tick
         self._ended[slots] = other._ended[theirs]
         self._few_until.clear()
+        for key in fitting:
+            other._few_until.pop(key, None)
         self._state[slots] = other._state[theirs] if has_states else 0
         self._last = None
         other._drop(moved)

@@ -60,6 +60,12 @@ class Added(NamedTuple):
     returns: npt.NDArray[np.float64]
     episodes: FinishedEpisodes
 
+    @classmethod
+    def nothing(cls) -> Added:
+        """Return the result of adding no rows."""
+        none = np.zeros(0, np.int64)
+        return cls(np.zeros(0), FinishedEpisodes(np.zeros(0), none, none))
+
 
 class HeldRows(NamedTuple):
     """

@@ -195,8 +195,7 @@ class ReplayBuffer:
         Add rows of one session, in push order, or none if memory is short; see `RowStore.add`.
         """
         if not len(columns):
-            none = FinishedEpisodes(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.uint64))
-            return Added(np.zeros(0), none)
+            return Added.nothing()
         self._memory.claim(min(self.held + len(columns), self._capacity))
         self._chains.note_rewards(columns.reward)
         chains = self._chains.index(session, kind)
@@ -208,8 +207,11 @@ class ReplayBuffer:
         if len(columns) <= size:
             parts = [self._add(chains, session, kind, columns)]
         else:
-            bodies = map(columns.take, chunks(len(columns), size))
-            parts = [self._add(chains, session, kind, body) for body in bodies]
+            parts = []
+            for rows in chunks(len(columns), size):
+                part = self._add(chains, session, kind, columns.take(rows))
+                ended = part.episodes._replace(rows=part.episodes.rows + rows.start)
+                parts.append(part._replace(episodes=ended))
         self._listed.clear()
         self._chains.count(len(chains) - before, self._oldest)
         if len(parts) == 1:

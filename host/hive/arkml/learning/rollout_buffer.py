@@ -240,6 +240,8 @@ class RolloutBuffer:
         """
         Add rows of one session, in push order, or none if memory is short; see `RowStore.add`.
         """
+        if not len(columns):
+            return Added.nothing()
         self._reserve(self.held + len(columns))
         self._chains.note_rewards(columns.reward)
         chains = self._chains.index(session, kind)
@@ -386,9 +388,10 @@ class RolloutBuffer:
                 kept[before] = True
         moved = np.append(np.cumsum(kept) - 1, -1)
         held["next"][:] = moved[held["next"]]
-        self.held = int(kept.sum())
+        places = np.flatnonzero(kept)
+        self.held = len(places)
         for column in held.values():
-            column[: self.held] = column[kept]
+            column[: self.held] = column[places]
 
     def _plan(self, agents: int) -> None:
         """Follow the settings for so many agents, if they are more than before."""
