@@ -61,6 +61,18 @@ GOALS = {
     "lunar_lander": Goal(1_000_000, "score", 242.0),
     "lunar_lander_continuous": Goal(500_000, "score", 260.0),
     "bipedal_walker": Goal(500_000, "score", 298.0),
+    "bipedal_walker:wider": Goal(
+        500_000,
+        "score",
+        298.0,
+        {
+            "hidden": 128,
+            "gamma": 0.98,
+            "tau": 0.02,
+            "learning_rate_init": 7.3e-4,
+            "learning_rate_end": 7.3e-4,
+        },
+    ),
     "bipedal_walker:ppo": Goal(5_000_000, "score", 288.0, {"algorithm": "ppo"}),
     "acrobot": Goal(1_000_000, "score", -80.0),
     "mountain_car_continuous": Goal(50_000, "score", 94.7),
