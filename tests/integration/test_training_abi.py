@@ -26,7 +26,7 @@ from tests.waiting import eventually
 
 from arkml import HiveGrant, Host
 from arkml.abi.codes import EpisodeState, ErrorCode, ExperimentStatus
-from arkml.batches import Batch, Metadata
+from arkml.batches import Batch, Metadata, MetadataLog
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.rows import read_records
 from arkml.host import hives_of
@@ -473,7 +473,7 @@ def test_the_rows_of_metrics_are_told_apart_where_one_policy_answers_many_guests
             part = Batch(batch.rows[own], *(a[own] for a in (batch.features, batch.actions)),
                          batch.values[own], keys[own][0])  # fmt: skip
             value = float(batch.rows["reward"][own][guest])
-            player.part.note(part, [Metadata(guest, "mine", value)])
+            player.part.note(part, MetadataLog.of([Metadata(guest, "mine", value)]))
         player.part.held()
     player.frames = 100
     eventually(player.settled)
