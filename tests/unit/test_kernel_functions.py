@@ -11,7 +11,7 @@ from tests.unit.policy_models import noisy
 from arkml.policies.kernel.assembler import I32, FunctionCode, Module
 from arkml.policies.kernel.functions import KNOWN, Functions
 from arkml.policies.model_cache import ModelCache
-from arkml.policies.noise import fill_normal, fill_pink
+from arkml.policies.noise import PinkNoise, fill_normal
 from arkml.policies.ports import Port
 from arkml.runtime.row_modules import RowModule
 
@@ -109,7 +109,7 @@ def test_the_noise_of_a_kernel_is_that_of_the_host_but_for_the_last_bits(is_pink
     found, expected = np.full((2, 30, width), 7, np.float32)
     port = next(port for port in model.inputs if port.name == "epsilon")
     model.fill_noise(port, found, streams, steps, is_pink=is_pink)
-    (fill_pink if is_pink else fill_normal)(expected, streams, steps)
+    (PinkNoise() if is_pink else fill_normal)(expected, streams, steps)
 
     np.testing.assert_allclose(found, expected, rtol=0, atol=3e-6)
     assert isinstance(port, Port)

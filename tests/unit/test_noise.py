@@ -1,9 +1,14 @@
 import numpy as np
 import pytest
 
-from arkml.policies.noise import fill_normal, fill_pink, streams
+from arkml.policies.noise import PinkNoise, fill_normal, streams
 
 COUNT = 200_000
+
+
+def fill_pink(out, streams, steps):
+    """Fill with pink noise, with nothing kept of a batch before."""
+    PinkNoise()(out, streams, steps)
 
 
 def drawn(seed=0, keys=1, ids=(0,), steps=(0,), width=3, fill=fill_normal):
@@ -79,3 +84,23 @@ def test_no_numbers_are_no_problem():
     for fill in (fill_normal, fill_pink):
         assert drawn(ids=[], steps=[], fill=fill).shape == (0, 3)
         assert drawn(width=0, fill=fill).shape == (1, 0)
+
+
+def test_what_pink_noise_keeps_of_a_batch_changes_no_number():
+    random = np.random.default_rng(5)
+    ids, steps, width = np.arange(6, dtype=np.uint64), np.zeros(6, np.uint64), 2
+    fill = PinkNoise()
+    for _ in range(400):
+        match random.integers(8):
+            case 0:  # agents join, leave, or come in another order
+                ids = random.permutation(12).astype(np.uint64)[: random.integers(13)]
+                steps = random.integers(0, 300, len(ids), np.uint64)
+            case 1:  # another model
+                width = int(random.integers(4))
+            case 2:  # one of them begins anew
+                steps[:1] = 0
+            case _:
+                steps = steps + np.uint64(1)
+        numbers = drawn(ids=ids, steps=steps, width=width, fill=fill)
+
+        assert np.array_equal(numbers, drawn(ids=ids, steps=steps, width=width, fill=fill_pink))

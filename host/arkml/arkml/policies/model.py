@@ -56,7 +56,7 @@ class MakesNoise(Protocol):
         self, port: Port, out: Floats, streams: Words, steps: Words, *, is_pink: bool
     ) -> None:
         """
-        Fill `out`, float32, [n, width], for an input, as `noise.fill_normal` or `fill_pink` does.
+        Fill `out`, float32, [n, width], as `noise.fill_normal` or `noise.PinkNoise` does.
 
         streams, steps: uint64, [n]. The numbers may differ from numpy's in the last bits.
         """

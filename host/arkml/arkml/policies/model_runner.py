@@ -14,7 +14,7 @@ from arkml.batches import Floats
 from arkml.errors import AbiError, Unavailable
 from arkml.policies.agents import GUEST_BITS, AgentTable
 from arkml.policies.model import ALIKE, Call, MakesNoise, Model
-from arkml.policies.noise import Words, fill_normal, fill_pink, streams
+from arkml.policies.noise import PinkNoise, Words, fill_normal, streams
 from arkml.policies.ports import Port
 from arkml.policies.roles import Roles
 from arkml.policies.run_limit import RunLimit
@@ -90,7 +90,7 @@ class ModelRunner:
 
     Args:
         deterministic: True makes the noise zero.
-        pink: True makes the noise of an agent change slowly; see `noise.fill_pink`.
+        pink: True makes the noise of an agent change slowly; see `noise.PinkNoise`.
         agents: A table of agents that outlives the model, with states as wide as its recurrent
             inputs.
         snapshot: Digest of the snapshot that a guest brought.
@@ -301,7 +301,7 @@ def _noise_of(model: Model, epsilon: Port | None, *, is_pink: bool) -> Fill:
     """Return the function that fills an input with noise: the model's own, if it has one."""
     if isinstance(model, MakesNoise) and epsilon is not None:
         return partial(model.fill_noise, epsilon, is_pink=is_pink)
-    return fill_pink if is_pink else fill_normal
+    return PinkNoise() if is_pink else fill_normal
 
 
 def execute(calls: Sequence[Call]) -> None:

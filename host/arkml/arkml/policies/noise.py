@@ -26,6 +26,7 @@ _MINUS_TWO = np.float32(-2.0)
 _HALF = np.float32(0.5)
 _OCTAVES = np.arange(OCTAVES, dtype=np.uint64)[:, None]
 _SHARE = np.float32(OCTAVES**-0.5)
+_NEVER = np.uint64(_MASK)  # no step
 UNIT = np.float32(2.0**-32)
 TURN = np.float32(2.0 * np.pi * 2.0**-32)
 
@@ -77,22 +78,42 @@ def fill_normal(out: Floats, streams: Words, steps: Words) -> None:
     np.multiply(radius[:, :odd], np.sin(angle)[:, :odd], out=out[:, 1::2])
 
 
-def fill_pink(out: Floats, streams: Words, steps: Words) -> None:
+class PinkNoise:
     """
-    Fill `out` as `fill_normal` does, but with pink noise, which changes slowly from step to step.
+    Fills arrays as `fill_normal` does, but with pink noise, which changes slowly from step to step.
 
     This is the method of Voss: each number is a sum of eight standard normal numbers, of which the
     kth is drawn again every 2^k steps, divided by the square root of eight. Each number alone is
     standard normal.
+
+    The normal numbers of the last batch are kept: while agents stay in their rows, two of eight
+    are drawn in a step. What is kept never changes a result.
     """
-    streams = mix(streams + _OCTAVES * GOLDEN)
-    steps = (steps + (streams >> _32)) >> _OCTAVES  # agents do not change at the same time
-    drawn = np.empty((streams.size, out.shape[1]), np.float32)
-    fill_normal(drawn, streams.ravel(), steps.ravel())
-    out[...] = 0
-    for part in drawn.reshape(len(_OCTAVES), *out.shape):
-        out += part  # one by one, so that a row is the same in a batch of any size
-    out *= _SHARE
+
+    def __init__(self) -> None:
+        self._agents: Words = np.empty(0, np.uint64)
+        self._streams: Words = np.empty((OCTAVES, 0), np.uint64)
+        self._drawn_at: Words = self._streams
+        self._normal: Floats = np.empty((OCTAVES, 0, 0), np.float32)
+
+    def __call__(self, out: Floats, streams: Words, steps: Words) -> None:
+        """Fill `out`, float32, [n, width]. streams, steps: uint64, [n]."""
+        if self._normal.shape[1:] != out.shape or not np.array_equal(self._agents, streams):
+            self._agents = streams.copy()
+            self._streams = mix(streams + _OCTAVES * GOLDEN)
+            self._drawn_at = np.full_like(self._streams, _NEVER)
+            self._normal = np.empty((OCTAVES, *out.shape), np.float32)
+        # Agents do not change at the same time.
+        drawn_at = (steps + (self._streams >> _32)) >> _OCTAVES
+        rows = np.flatnonzero(drawn_at != self._drawn_at)
+        drawn = np.empty((rows.size, out.shape[1]), np.float32)
+        fill_normal(drawn, self._streams.ravel()[rows], drawn_at.ravel()[rows])
+        self._normal.reshape(drawn_at.size, out.shape[1])[rows] = drawn
+        self._drawn_at = drawn_at
+        out[...] = 0
+        for part in self._normal:
+            out += part  # one by one, so that a row is the same in a batch of any size
+        out *= _SHARE
 
 
 @cache

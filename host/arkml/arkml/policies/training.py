@@ -118,7 +118,7 @@ class TrainingPolicy:
         masks: Masks of the agents of the batch, None without branches.
         seed: Determines the noise, with the agents' ids and steps.
         deterministic: True makes the noise zero.
-        pink: True explores with noise that changes slowly; see `noise.fill_pink`.
+        pink: True explores with noise that changes slowly; see `noise.PinkNoise`.
         limit: Cuts episodes off, or None.
         clips: True clips continuous actions to [-1, 1], which learners expect; the sink gets them
             unclipped. False passes the policy's actions to agents as they are.
