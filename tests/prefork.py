@@ -80,14 +80,15 @@ class Process(subprocess.Popen):
 
     def _execute_child(self, args, *given):
         _, preexec_fn, _, pass_fds, cwd, env, _, _, shell, *pipes = given[:15]
-        start_new_session = given[20]
+        start_new_session, process_group = given[20:]
         if preexec_fn or shell:
             raise ValueError("a fork takes no such option: start an ordinary process")
         p2cread, _, _, c2pwrite, _, errwrite = pipes
         streams = enumerate((p2cread, c2pwrite, errwrite))
         files = {own: own if fd < 0 else fd for own, fd in streams} | {fd: fd for fd in pass_fds}
         try:
-            self.pid = _fork(args[1:], files, env, cwd=cwd, session=start_new_session)
+            own = _own(session=start_new_session, group=process_group)
+            self.pid = _fork(args[1:], files, env, cwd=cwd, own=own)
         finally:
             self._close_pipe_fds(*pipes)
         self._child_created = True
@@ -105,12 +106,23 @@ def start_offspring(args, **options):
     return (Process if is_fork else _ORDINARY)(args, **options)
 
 
-def spawn_offspring(path, arguments, environment, *, file_actions, setsid):
+def spawn_offspring(path, arguments, environment, *, file_actions, setpgroup):
     """Start a process as os.posix_spawn does, as a fork if it is of OFFSPRING."""
     if not (_is_offspring(arguments) and fits(environment)):
-        return _SPAWN(path, arguments, environment, file_actions=file_actions, setsid=setsid)
+        options = {"file_actions": file_actions, "setpgroup": setpgroup}
+        return _SPAWN(path, arguments, environment, **options)
     files = {number: descriptor for _, descriptor, number in file_actions}
-    return _fork(arguments[1:], files, environment, cwd=None, session=setsid)
+    own = _own(session=False, group=setpgroup)
+    return _fork(arguments[1:], files, environment, cwd=None, own=own)
+
+
+def _own(*, session, group):
+    """Return the name of the function of `os` that gives a process its own session or group."""
+    if session:
+        return "setsid"
+    if group not in (0, -1, None):
+        raise ValueError(f"a fork joins no group that is there, such as {group}")
+    return "setpgrp" if group == 0 else None
 
 
 def _is_ours(arguments):
@@ -125,7 +137,7 @@ def _is_offspring(arguments):
     )
 
 
-def _fork(words, files, environment, *, cwd, session):
+def _fork(words, files, environment, *, cwd, own):
     """Return the id of a child of this process, which has `files`: its number -> descriptor."""
     reader, writer = os.pipe()
     request = {
@@ -133,7 +145,7 @@ def _fork(words, files, environment, *, cwd, session):
         "numbers": list(files),
         "cwd": str(cwd or Path.cwd()),
         "env": environment,
-        "session": session,
+        "own": own,
         "nice": os.nice(0),
         "limits": {number: resource.getrlimit(number) for number in _LIMITS},
     }
@@ -264,7 +276,7 @@ def _serve(link):
         *files, answer = fds
         request = json.loads(data)
         between = os.fork()
-        if between == 0 and _is_adopted(answer, session=request["session"]):
+        if between == 0 and _is_adopted(answer, own=request["own"]):
             link.close()
             os.close(answer)
             return _settle(request, files)
@@ -273,19 +285,19 @@ def _serve(link):
         os.waitpid(between, 0)
 
 
-def _is_adopted(answer, *, session):
+def _is_adopted(answer, *, own):
     """
     Fork, and return True in the fork once it is a child of the process that asked.
 
     That one adopts it when this process, which is between the two, ends: so it can be waited for.
-    It is told of the fork once that has its own session, if it is to have one: the group of a
-    process may be killed as soon as its id is known.
+    It is told of the fork once that has its own session or group, if it is to have one: the group
+    of a process may be killed as soon as its id is known.
     """
     between = os.getpid()
     if os.fork():
         os._exit(0)
-    if session:
-        os.setsid()
+    if own is not None:
+        getattr(os, own)()
     while os.getppid() == between:
         time.sleep(0.001)
     try:

@@ -158,10 +158,24 @@ def test_it_is_started_again_on_the_same_directory(hive):
     assert hive.pid != first
 
 
-def test_it_has_a_session_of_its_own_so_that_ctrl_c_is_for_the_host(hive):
+def test_it_has_a_process_group_of_its_own_so_that_ctrl_c_is_for_the_host(hive):
     hive.locate()
 
-    assert os.getsid(hive.pid) == hive.pid
+    assert os.getpgid(hive.pid) == hive.pid
+
+
+def test_frames_go_before_the_hive_and_before_learners(tmp_path):
+    """Linux may compare the priorities of one session's processes only: theirs is the host's."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with EmbeddedHive(tmp_path, {"spare": True}) as hive:
+        hive.locate()
+        learner = eventually(lambda: next(iter(children_of(hive.pid)), None))
+        for pid, least in ((hive.pid, own + 5), (learner, own + 10)):
+            eventually(
+                lambda pid=pid, least=least: os.getpriority(os.PRIO_PROCESS, pid) >= min(19, least)
+            )
+            assert os.getsid(pid) == os.getsid(0)
+        assert os.getpgid(learner) == learner
 
 
 def test_closing_it_ends_everything_and_removes_a_temporary_directory():

@@ -204,7 +204,7 @@ class EmbeddedHive(Closing):
                     stderr=output,
                     bufsize=0,
                     env=environment(),
-                    start_new_session=True,  # Ctrl-C is for the host
+                    process_group=0,  # Ctrl-C is for the host
                 )
         except OSError as error:
             where = self._data or tempfile.gettempdir()

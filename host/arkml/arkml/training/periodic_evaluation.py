@@ -342,7 +342,7 @@ class PeriodicEvaluation(Closing):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # the guest that is trained logs the same
                 env=environment(),
-                start_new_session=True,  # Ctrl-C is for the host
+                process_group=0,  # Ctrl-C is for the host
             )
             return self._process, True
 

@@ -236,7 +236,7 @@ class LearnerProcess:
 
 
 def _spawn(arguments: Sequence[str], stdin: int, output: int, link: int, lock: int) -> int:
-    """Start Python in a new session. Returns the process id. Raises OSError."""
+    """Start Python in a process group of its own. Returns the process id. Raises OSError."""
     copies: list[int] = []
     try:
         # Copies with high numbers: none is overwritten before it has been duplicated.
@@ -247,7 +247,7 @@ def _spawn(arguments: Sequence[str], stdin: int, output: int, link: int, lock: i
         ]
         command = [sys.executable, *arguments]
         return os.posix_spawn(
-            sys.executable, command, environment(), file_actions=actions, setsid=True
+            sys.executable, command, environment(), file_actions=actions, setpgroup=0
         )
     finally:
         for descriptor in copies:

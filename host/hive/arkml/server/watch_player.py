@@ -57,7 +57,8 @@ class PlayerProcess:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", options.program,
                 stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=MOST_LINE,
-                env=worker_environment(), start_new_session=True,
+                env=worker_environment(),
+                start_new_session=True,  # uvloop has no process_group
             )  # fmt: skip
         except OSError as error:
             raise PlayerEnded(f"no player can be started: {error}") from error
