@@ -34,6 +34,10 @@ class EpisodeState(IntEnum):
     INITIAL = 3
 
 
+EPISODE_ENDS = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
+"""The states of the last row of an episode."""
+
+
 @unique
 class SnapshotFormat(IntEnum):
     """The file format of a policy. Tensorflow snapshots are no longer supported."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.abi.codes import EpisodeState
+from arkml.abi.codes import EPISODE_ENDS, EpisodeState
 from arkml.batches import Floats
 from arkml.errors import UsageError
 from arkml.hive.protocol.rows import MAX_WIDTH, RowColumns
@@ -18,7 +18,6 @@ MOST_BYTES = 1 << 30
 """Bytes of all columns of a file together."""
 
 _LAST_STEP = (1 << 32) - 1
-_ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class DemonstrationSet:
     @property
     def episodes(self) -> int:
         """Number of rows that end an episode."""
-        return int(np.isin(self.columns.state, _ENDED).sum())
+        return int(np.isin(self.columns.state, EPISODE_ENDS).sum())
 
     @property
     def digest(self) -> str:
@@ -106,7 +105,7 @@ def checked(source: str, columns: dict[str, npt.NDArray[Any]]) -> tuple[RowColum
         rows = rows.take(finite)
     if not len(rows):
         raise UsageError(f"{source} has no rows to learn from")
-    rows.action[np.isin(rows.state, _ENDED)] = 0
+    rows.action[np.isin(rows.state, EPISODE_ENDS)] = 0
     return rows, warnings
 
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from arkml.abi.codes import EpisodeState
+from arkml.abi.codes import EPISODE_ENDS
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Batch, Floats, MetadataLog
 from arkml.hive.protocol.masks import PREFIX, masked_choice
@@ -18,7 +18,6 @@ from arkml.policies.workspace import PolicyWorkspace
 
 log = SafeLogger(__name__)
 
-_ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 _MOST_NAMES = 1 << 16  # that are remembered: a guest may spell a number in many ways
 _LONGEST_NAME = 64  # that is remembered, in characters; names may have a megabyte
 
@@ -139,7 +138,7 @@ class ChoiceMasks:
         if np.count_nonzero(is_choice) == is_choice.size:
             return
         wrong = ~is_choice & np.isfinite(choices)
-        is_over = False if states is None else np.isin(states, _ENDED)[:, None]
+        is_over = False if states is None else np.isin(states, EPISODE_ENDS)[:, None]
         given = choices[wrong & ~np.asarray(is_over)]
         if given.size and not self._has_settled:
             self._has_settled = True

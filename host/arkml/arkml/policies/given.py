@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from arkml.abi.codes import EpisodeState
+from arkml.abi.codes import EPISODE_ENDS
 from arkml.arrays import has_mask
 from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
@@ -27,7 +27,6 @@ PolicyFunction: TypeAlias = Callable[[Floats], npt.ArrayLike]
 """A function from observations, float32, [n, F], to actions, float32, [n, A]."""
 
 _MEMBERS = ("num_features", "num_actions", "act", "forget")
-_ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 _SHOWN = 200  # characters of an exception's text in a message
 
 
@@ -108,7 +107,7 @@ class FunctionPolicy:
             )
         finite = np.isfinite(given)
         if not finite.all():
-            rows = ~finite.all(axis=1) & ~np.isin(batch.rows["state"], _ENDED)
+            rows = ~finite.all(axis=1) & ~np.isin(batch.rows["state"], EPISODE_ENDS)
             if rows.any():
                 row = int(rows.argmax())
                 raise PolicyFailed(

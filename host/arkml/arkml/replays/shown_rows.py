@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from arkml.abi.codes import EpisodeState
+from arkml.abi.codes import EPISODE_ENDS, EpisodeState
 from arkml.arrays import rounded_bytes
 from arkml.batches import Floats
 from arkml.errors import InvalidSpec
@@ -39,9 +39,6 @@ MOST_ROWS = 64
 
 STATES = {state.value: state.name.lower() for state in EpisodeState}
 """The name of each state of an episode, by its value."""
-
-ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
-"""The states in which episodes end."""
 
 _MOST_BEHAVIORS = 16
 _MOST_AGENTS = 1 << 16  # whose returns are added up
@@ -74,7 +71,7 @@ class EpisodeReturns:
         agents, states = rows["id"].astype(np.uint64), rows["state"]
         before = self._before(session, agents)
         totals = np.where(states == EpisodeState.INITIAL, 0.0, before + rows["reward"])
-        has_ended = np.isin(states, ENDED)
+        has_ended = np.isin(states, EPISODE_ENDS)
         for row in np.flatnonzero(has_ended[:MOST_ROWS]).tolist():
             self.ended.append((row, int(agents[row]), int(states[row]), float(totals[row])))
         self._newest[session] = agents, np.where(has_ended, 0.0, totals)

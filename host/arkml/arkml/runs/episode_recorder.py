@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from arkml.abi.codes import EpisodeState
+from arkml.abi.codes import EPISODE_ENDS, EpisodeState
 from arkml.hive.protocol.episode_choice import ChosenEnd, EpisodeChoice
 from arkml.policies.training import Rows
-
-_ENDED = (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
 
 
 class PlayedEpisodes(NamedTuple):
@@ -112,7 +110,7 @@ class EpisodeRecorder:
                 if counts:
                     total, length = total + reward, length + 1
                 self._open[agent] = total, length
-                if state in _ENDED:
+                if state in EPISODE_ENDS:
                     self._note_full(agent, state, step)
                     self._end(agent, total, length)
         self.choice.begin(list(begun))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arkml.abi.codes import EpisodeState
+from arkml.abi.codes import EPISODE_ENDS
 from arkml.abi.ml_v5 import MAX_ACTIONS, MAX_ROWS
 from arkml.batches import Batch
 from arkml.errors import InvalidArguments
@@ -31,7 +31,7 @@ def require_countable(num_rows: int, num_actions: int) -> None:
 def has_ended(batch: Batch) -> npt.NDArray[np.bool_]:
     """Return which rows of a batch end their episode, as a mask: bool, [n]."""
     state: npt.NDArray[np.uint32] = batch.rows["state"]
-    return np.isin(state, (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED))
+    return np.isin(state, EPISODE_ENDS)
 
 
 def encode(batch: Batch) -> tuple[bytes, int]:

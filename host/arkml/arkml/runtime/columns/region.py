@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from arkml.abi.codes import EpisodeState
+from arkml.abi.codes import EPISODE_ENDS, EpisodeState
 from arkml.arrays import Marks
 from arkml.batches import NO_METADATA, ROW, Batch, Floats, MetadataLog
 from arkml.errors import ColumnsFull, GuestMemoryFull, TooManyRows, TooMuchMetadata
@@ -72,7 +72,7 @@ def require_rows(saved: SavedRows) -> None:
     if rest or len(found) != count or len(saved.metadata) % _FLOAT:
         raise ValueError(f"{len(rows)} bytes of rows are not {count} rows")
     states = found["state"]
-    ends = np.isin(states, (EpisodeState.TERMINAL, EpisodeState.INTERRUPTED))
+    ends = np.isin(states, EPISODE_ENDS)
     if (states >= len(EpisodeState)).any() or ended != np.count_nonzero(ends):
         raise ValueError(f"{ended} rows end an episode")
     if not np.isin(found["given"], (0, width)).all() or (found["moved"] >= _MOST_MOVED).any():
