@@ -1,6 +1,10 @@
 """The processors that a process may use: its affinity, and the quotas of its cgroups."""
 
 import os
+import subprocess
+import sys
+
+import pytest
 
 from arkml.base import processors
 
@@ -30,3 +34,15 @@ def test_the_quota_of_a_cgroup_of_version_1_counts(monkeypatch, tmp_path):
     assert processors._quota() == processors._MANY
     (own / "cpu.cfs_quota_us").write_text("250000\n")
     assert processors._quota() == 2
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 3), (2, 3), (3, 3), (5, 5)])
+def test_a_process_comes_after_its_parent_and_gets_no_higher_priority(before, after):
+    program = (
+        "import os; from arkml.base.processors import come_after_parent;"
+        f"os.nice({before}); come_after_parent(3);"
+        "print(os.getpriority(os.PRIO_PROCESS, 0))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+    assert int(ended.stdout) == min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + after)

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import IO, Any, NamedTuple
 
+from arkml.base.processors import come_after_parent
 from arkml.errors import ArkmlError, InvalidSpec, TraceRefused
 from arkml.guests.guest import SEED_EXPORT, Guest
 from arkml.guests.trace_recorder import PartRecorders
@@ -36,7 +37,7 @@ from arkml.training.task_runner import (
 )
 from arkml.training.tasks import Task, compile_module, copies_fault, find_task
 
-_NICE = 10  # a frame of the training comes before one of an evaluation
+_STEPS = 10  # of niceness: a frame of the training comes before one of an evaluation
 _LENGTHS = struct.Struct("<QQ")
 
 
@@ -235,7 +236,7 @@ def main() -> int:
 
     The process ends at the end of its standard input.
     """
-    os.nice(_NICE)  # frames of the training go first (decision 9)
+    come_after_parent(_STEPS)  # frames of the training go first (decision 9)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing else writes between the answers
     messages: SimpleQueue[EvaluatorMessage] = SimpleQueue()

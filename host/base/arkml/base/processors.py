@@ -1,4 +1,4 @@
-"""The processors that this process may use."""
+"""The processors that this process may use, and its priority on them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ def usable_processors() -> int:
     if sys.platform == "linux":
         return max(1, min(len(os.sched_getaffinity(0)), _quota()))
     return os.cpu_count() or 1
+
+
+def come_after_parent(steps: int) -> None:
+    """
+    Let all threads of this process come after those of its parent, by steps of niceness.
+
+    The thread that started this process may have a lower priority than its process. A priority is
+    never raised, which most users may not do. Call this before other threads start.
+    """
+    parent = os.getpriority(os.PRIO_PROCESS, os.getppid())
+    os.nice(max(0, parent + steps - os.nice(0)))
 
 
 def _quota() -> int:

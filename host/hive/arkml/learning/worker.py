@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from arkml.base.loggers import SafeLogger
 from arkml.base.parent_watch import watch_parent
-from arkml.base.processors import usable_processors
+from arkml.base.processors import come_after_parent, usable_processors
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.wire import Message
 from arkml.learning.jax_engine import limit_threads, widen
@@ -30,7 +30,7 @@ DIVERGED = 4
 
 log = SafeLogger(__name__)
 
-_NICE = 10  # a frame of a host on this machine comes before an update (decision 9)
+_STEPS = 5  # of niceness after its hive, and so after the frames of a host (decision 9)
 _PROGRESS_SECONDS = 1.0
 _PARENT_PIPE = 0
 _SERVER_SOCKET = 3
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--threads", type=int, help="the most threads for JAX: all processors by default"
     )
     options = parser.parse_args(arguments)
-    os.nice(_NICE)  # for this thread, and all threads that it starts
+    come_after_parent(_STEPS)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # learners share a GPU
     limit_threads(1)
     widen(options.threads or usable_processors())

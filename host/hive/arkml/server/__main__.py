@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arkml.base.ending import leaving_at_the_end
+from arkml.base.processors import come_after_parent
 from arkml.errors import HiveError, UsageError
 from arkml.hive.notifier import NotifyOptions
 from arkml.hive.protocol.runs import DEFAULT_PORT
@@ -28,7 +29,7 @@ from arkml.server.serve_options import (
 
 _TOKEN = "ARKML_HIVE_TOKEN"
 
-_NICE = 5  # so that the frames of its host are not late
+_STEPS = 5  # of niceness, so that the frames of its host are not late
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve_embedded(values: Mapping[str, Any]) -> int:
     fields = dict(values)
     parent, temporary = fields.pop("parent"), fields.pop("temporary")
-    os.nice(_NICE)
+    come_after_parent(_STEPS)
     options = _parse_options(fields)
     try:
         return _serve(options, parent)

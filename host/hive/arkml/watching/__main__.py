@@ -10,13 +10,14 @@ import sys
 from threading import Thread
 from typing import IO
 
+from arkml.base.processors import come_after_parent
 from arkml.errors import ArkmlError
 from arkml.hive.protocol.watch_messages import PlayerJob, WatchLineKind
 from arkml.hive.protocol.wire import WireStruct
 from arkml.limits import GIB
 from arkml.watching.player import WatchedGuest, ending_of, record
 
-_NICE = 10  # frames of a training, learners and the hive go first (decision 9)
+_STEPS = 10  # of niceness: frames of a training, learners and the hive go first (decision 9)
 _MOST_BYTES = 3 * GIB
 """Bytes of data of this process, which keep a model or a guest from taking all memory."""
 
@@ -27,7 +28,7 @@ def main() -> int:
 
     The process ends at the end of its standard input.
     """
-    os.nice(_NICE)
+    come_after_parent(_STEPS)
     logging.disable()  # a guest may log as much as it likes
     lines = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else writes between the lines
