@@ -246,7 +246,8 @@ def poll(service, run_id):
 
 @pytest.mark.learns
 def test_a_hive_with_several_learners_ends_in_order(tmp_path):
-    with served(tmp_path / "data", **LEARNER) as service:
+    patient = {"stop": 60.0}  # learners give way to whatever else runs in this session
+    with served(tmp_path / "data", timeouts=patient, **LEARNER) as service:
         ids = [service.create(f"run {number}") for number in range(RUNS)]
         senders = [Sender(service, run_id, number) for number, run_id in enumerate(ids)]
         for sender in senders:
