@@ -1,8 +1,14 @@
 """The policy and the files of a training, when a part of what belongs to them fails."""
 
+import contextlib
 import json
 import logging
+import os
+import pty
+import re
 import shlex
+import subprocess
+import sys
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -328,6 +334,55 @@ def test_a_continued_training_shows_the_rate_of_its_own_updates(monkeypatch, cap
         display(TrainingProgress("r1", frames, 0.0, 0, 0, 0, None, None, metrics, (), ()))
 
     assert capsys.readouterr().err == "100 frames, 9/s | 41,000 updates, 100/s\n"
+
+
+ON_A_TERMINAL = """
+import logging
+from arkml.cli import training_display
+from arkml.cli.logs import LogOptions
+from arkml.training.results import TrainingProgress
+
+LogOptions().start()
+training_display._INTERVAL_TERMINAL = 0
+with training_display.TrainingDisplay() as display:
+    for frames, warnings in ((1, ()), (2, ("beware",)), (3, ())):
+        display(TrainingProgress("r1", frames, 0.0, 0, 0, 0, None, None, {}, (), warnings))
+        logging.getLogger("arkml.guest.npc").info("a line of [bold] after %d", frames)
+print("the table")
+"""
+
+
+def test_what_others_write_on_a_terminal_comes_above_the_line_of_a_training():
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_A_TERMINAL],
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "80"},
+    )
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # at its end
+        while part := os.read(ours, 4_096):
+            said += part
+    os.close(ours)
+    lines = [after_erasures(line) for line in said.decode().split("\n")]
+
+    assert process.wait() == 0
+    assert [line for line in lines if line] == [
+        "INFO    npc: a line of [bold] after 1",
+        "beware",
+        "INFO    npc: a line of [bold] after 2",
+        "INFO    npc: a line of [bold] after 3",
+        "3 frames, " + lines[-3].split(", ")[1],
+        "the table",
+    ]
+
+
+def after_erasures(line):
+    """What a line of a terminal shows that was written over."""
+    shown = line.rpartition("\x1b[2K")[2]
+    return re.sub(r"\x1b\[[?0-9;]*[a-z]", "", shown).strip("\r")
 
 
 PACE = {"hive/updates_per_row": 0.25, "hive/updates_per_row_wanted": 1.0}

@@ -61,6 +61,7 @@ class ProgressBar(Closing):
             console=Console(stderr=True),
             auto_refresh=False,
             transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # what is read elsewhere goes on there
         )
         progress.start()
         from rich.markup import escape

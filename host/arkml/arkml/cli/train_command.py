@@ -373,6 +373,7 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
             print_failure(sentence(error), error, as_json=as_json)
             status = _status([error])
         else:
+            display.close()
             display.warn_rest(result.warnings)
             display.tell_goal(result.notices)
             document = document_of(guest, trainer.module.info, options, result)

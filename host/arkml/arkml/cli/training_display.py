@@ -18,6 +18,8 @@ from arkml.training.pictures import NO_PICTURE, can_draw
 from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress, WorkerProgress
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from arkml.runtime.module.description import ModuleInfo
     from arkml.training.results import RunNotice, TrainingResult
     from arkml.training.training_options import TrainingOptions
@@ -32,7 +34,8 @@ class TrainingDisplay(Closing):
     """
     Writes the progress of a training to stderr, as its `progress` function.
 
-    On a terminal one line is rewritten each second, elsewhere a line is added every ten seconds.
+    On a terminal one line is rewritten each second, below what others write to stderr; elsewhere a
+    line is added every ten seconds.
     """
 
     def __init__(self) -> None:
@@ -43,7 +46,7 @@ class TrainingDisplay(Closing):
         self._updates: tuple[float, float] | None = None  # a run that is continued has some
         self._warnings = 0
         self._evaluation: Evaluation | None = None
-        self._is_open_line = False
+        self._live: Live | None = None
 
     def __call__(self, progress: TrainingProgress) -> None:
         """Write the warnings that are new, and the line when it is due."""
@@ -58,9 +61,9 @@ class TrainingDisplay(Closing):
 
     def close(self) -> None:
         """End the line that is being rewritten. Safe to call twice."""
-        if self._is_open_line:
-            sys.stderr.write("\n")
-            self._is_open_line = False
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
 
     def warn_rest(self, warnings: Sequence[str]) -> None:
         """Write the warnings of a finished training that were not written before."""
@@ -74,7 +77,6 @@ class TrainingDisplay(Closing):
 
     def _warn(self, warnings: Sequence[str]) -> None:
         for warning in warnings:
-            self.close()
             sys.stderr.write(f"{warning}\n")
         self._warnings += len(warnings)
 
@@ -84,12 +86,15 @@ class TrainingDisplay(Closing):
         rate = (progress.frames - before) / (now - since)
         played = f"{counted(progress.frames, 'frame')}, {rate:,.0f}/s"
         line = " | ".join([played, *self._parts(progress)])
-        if self._is_terminal:
-            sys.stderr.write(f"\r\x1b[2K{line}")
-            self._is_open_line = True
-        else:
+        if not self._is_terminal:
             sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+            sys.stderr.flush()
+            return
+        from rich.text import Text
+
+        if self._live is None:
+            self._live = _new_line()
+        self._live.update(Text(line), refresh=True)
 
     def _parts(self, progress: TrainingProgress) -> list[str]:
         values, now = progress.metrics, self._written_at
@@ -111,6 +116,18 @@ class TrainingDisplay(Closing):
         if progress.workers:
             parts.append(f"workers {rates_of(progress.workers)} rows/s")
         return parts
+
+
+def _new_line() -> Live:
+    """Return a line at the end of the terminal, that stays there while others write to stderr."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    live = Live(console=console, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
+    live.start()
+    console.show_cursor(show=True)  # a process that is killed would leave it hidden
+    return live
 
 
 def rates_of(workers: Sequence[WorkerProgress]) -> str:
