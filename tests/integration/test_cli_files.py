@@ -22,7 +22,6 @@ from tests.integration.command_line import (
 )
 
 from arkml import record
-from arkml.cli.user_files import FileKind, kind_of
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.normalizer import Normalizer
 from arkml.learning.ppo import Ppo
@@ -165,24 +164,6 @@ def test_a_file_of_the_wrong_kind_is_told_what_it_is(tmp_path):
         assert run.err.startswith(f"error: {sentence}")
         assert run.err.count("\n") == 1
         assert run.out == ""
-
-
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [
-        (b"", FileKind.EMPTY),
-        (b"\0asm\1\0\0\0", FileKind.MODULE),
-        (b"\n (module)", FileKind.MODULE),
-        (b"CRVO\0\0\0\1", FileKind.CERVO),
-        (b"\x08\x08\x12\x03abc", FileKind.ONNX),
-        (b"\x08\x0d\x3a\x00", FileKind.ONNX),
-        (b"\x08", FileKind.OTHER),
-        (b"\x08\x09", FileKind.OTHER),
-        (b"# arkml", FileKind.OTHER),
-    ],
-)
-def test_a_file_is_known_by_how_it_begins(data, kind):
-    assert kind_of(data) is kind
 
 
 def test_describe_shows_inputs_outputs_size_and_verdict():

@@ -138,6 +138,34 @@ def test_a_training_does_not_go_on_with_other_settings(trained, tmp_path, config
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_a_training_that_was_aborted_before_its_first_row_is_no_obstacle(tmp_path, config):
+    out = tmp_path / "out"
+    words = ("train", REACH, "--frames", "50", "--out", out)
+    misspelled = arkml(*words, "--algorithm", "dran")
+    trained = arkml(*words, "--config", config, "--json")
+    resumed = arkml(*words, "--resume", "--json")
+    another = arkml(*words, "--config", config)
+
+    assert misspelled.status == 1
+    assert "algorithm is 'dran': this hive has auto, drawn, ppo" in misspelled.err
+    assert (trained.status, resumed.status) == (0, 0), trained.err + resumed.err
+    assert trained.json["name"] == "reach"
+    assert trained.json["run"] == resumed.json["run"]
+    assert another.status == 2
+    assert "holds a training already" in another.err
+
+
+def test_a_training_that_is_not_there_to_be_resumed_is_said_to_be_new(tmp_path, config):
+    out = tmp_path / "nosuch"
+    words = ("train", REACH, "--frames", "50", "--config", config, "--resume", "--out", out)
+    first, second = arkml(*words), arkml(*words)
+
+    said = f"{out} holds no training to resume: a new one begins there"
+    assert (first.status, second.status) == (0, 0), first.err + second.err
+    assert said in first.err
+    assert said not in second.err
+
+
 def test_a_training_whose_time_is_over_is_not_resumed(trained, tmp_path):
     """Its guest asked for a day, of which nothing is left: see `start_training`."""
     copy = tmp_path / "out"

@@ -139,7 +139,8 @@ def test_an_empty_module_has_nothing():
     [
         (b"", "is not WebAssembly"),
         (b"\0as", "is not WebAssembly"),
-        (b"\x7fELF\1\1\1\0", "is not WebAssembly"),
+        (b"\x7fELF\1\1\1\0", "is not WebAssembly: it is a program or library of Linux"),
+        (b"\x89PNG\r\n\x1a\n", "is not WebAssembly: it is a PNG picture"),
         (b"version https://git-lfs.github.com/spec/v1\n", "begins with b'version https://git-lfs"),
         (b"\n (module)", "is WebAssembly text"),
         (b";; hello\n(module)", "is WebAssembly text"),

@@ -11,7 +11,6 @@ import typer
 from arkml.cli import options
 from arkml.cli.exits import GOOD, UNUSABLE, print_json
 from arkml.cli.logs import LogOptions
-from arkml.cli.user_files import read_model
 from arkml.cli.values import read_limits
 
 if TYPE_CHECKING:
@@ -45,10 +44,11 @@ def register(app: typer.Typer) -> None:
 def describe_model(options: DescribeOptions) -> int:
     """Show inputs, outputs, size and verdict of a model."""
     from arkml.policies.describe import ACCEPTED, describe
+    from arkml.policies.policy_files import read_policy_file
 
     LogOptions(debug=options.debug).start()
     path, allowed = options.model, read_limits(options.limit or ())
-    report = describe(read_model(path, allowed), allowed, tuple(options.policy_output or ()))
+    report = describe(read_policy_file(path, allowed), allowed, tuple(options.policy_output or ()))
     if options.as_json:
         print_json({"file": str(path), "accepted": report.verdict == ACCEPTED, **asdict(report)})
     else:

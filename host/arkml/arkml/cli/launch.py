@@ -15,7 +15,6 @@ from arkml.base.ending import leave
 from arkml.base.files import named
 from arkml.cli import options
 from arkml.cli.exits import UNREAD
-from arkml.cli.user_files import read_model
 from arkml.cli.values import read_directory, read_limits
 from arkml.errors import AbiError, ModelRejected, UsageError
 from arkml.limits import Backend, Limits
@@ -157,9 +156,9 @@ def read_policy(
     """
     from arkml.guests.backends import model_cache
     from arkml.policies.describe import require_loadable
-    from arkml.policies.policy_files import PolicyFile
+    from arkml.policies.policy_files import PolicyFile, read_policy_file
 
-    data = read_model(path, limits)
+    data = read_policy_file(path, limits)
     models = model_cache(limits, backend)
     try:
         require_loadable(PolicyFile(data, outputs), models, limits)

@@ -316,7 +316,8 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
     rows += [*tables.refusal_rows(document["refusals"])]
     rows += [("beware", sentence) for sentence in document["health"]]
     best = f" (by {_rating(policy)})" if policy["which"] == "best" else ""
-    label = "policy at hand" if policy["which"] == "held" else f"{policy['which']} policy"
+    labels = {"held": "policy at hand", "now": "policy at the end"}
+    label = labels.get(policy["which"], f"{policy['which']} policy")
     files = ", ".join(filter(None, (policy["onnx"], policy["crvo"]))) or "not written"
     rows += [(label, files + best)]
     if policy["which"] == "best":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from arkml.base.file_kinds import ONNX, kind_of
 from arkml.base.native_imports import import_onnx
 from arkml.errors import ModelRejected
 
@@ -119,6 +120,8 @@ def walk(data: bytes, *, allow_external: bool = False) -> None:
     Fields that the installed `onnx` does not know are refused too, because onnxruntime may know
     them. `allow_external` accepts references to weights in other files.
     """
+    if (kind := kind_of(data)) not in ("", ONNX):
+        raise ModelRejected(f"not an ONNX model: it is {kind}")
     fields = text = 0
     todo = [(0, len(data), _model_message(allow_external=allow_external))]
     while todo:

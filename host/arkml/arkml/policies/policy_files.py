@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from arkml.base.file_kinds import CERVO, MODULE, ONNX, kind_of
 from arkml.base.files import open_file
 from arkml.base.native_imports import import_onnx
 from arkml.base.output_files import path_of
@@ -77,7 +78,7 @@ def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
     Weights that an ONNX model keeps in another file of its folder are moved into the model. Only
     use it for files that the user names: bytes from a guest or the network must not make this
     process open files. Raises UsageError if the file cannot be read, SnapshotTooLarge, and
-    ModelRejected if the other file does not match the model.
+    ModelRejected if it is clearly of another kind, or the other file does not match the model.
     """
     path = path_of(path, "policy")
     try:
@@ -86,6 +87,11 @@ def read_policy_file(path: str | os.PathLike[str], limits: Limits) -> bytes:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # of a path that cannot be one
         raise UsageError(f"{str(path)!r} cannot be read: {error}") from error
+    if not data:
+        raise ModelRejected(f"{path} is empty: an ONNX or Cervo file is expected")
+    if (kind := kind_of(data)) not in ("", ONNX, CERVO):
+        hint = ": `arkml inspect` shows it, `arkml run` runs it" if kind == MODULE else ""
+        raise ModelRejected(f"{path} is {kind}, not an ONNX or Cervo file{hint}")
     # Every weight in another file has the key `location`.
     return _with_weights(data, path.parent, limits) if b"location" in data else data
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 from arkml.base.short_reprs import cut_repr
@@ -78,7 +79,7 @@ def doubts(settings: Settings) -> dict[str, str]:
     found = {}
     unknown = [name for name in settings.other if name not in _OF_THE_GUEST]
     if unknown and settings.learner in _LEARNERS:
-        shown = ", ".join(map(cut_repr, unknown[:_SHOWN])) + ("…" if unknown[_SHOWN:] else "")
+        shown = ", ".join(map(_suggested, unknown[:_SHOWN])) + ("…" if unknown[_SHOWN:] else "")
         found["other"] = (
             f"{shown}: there is no such setting, and {settings.learner} does without; it has"
             f" {', '.join(LearnerSettings.__annotations__)}"
@@ -99,6 +100,12 @@ def doubts(settings: Settings) -> dict[str, str]:
             " large part of a second on one core, and only a few of them are made for many rows"
         )
     return found
+
+
+def _suggested(unknown: str) -> str:
+    """Return the name of an unknown setting, with the one that may be meant."""
+    near = get_close_matches(unknown, LearnerSettings.__annotations__, 1)
+    return f"{cut_repr(unknown)} (did you mean {near[0]}?)" if near else cut_repr(unknown)
 
 
 def differences(asked: LearnerSettings, own: Settings) -> list[str]:

@@ -421,6 +421,8 @@ class GuestTrainer(Closing):
             monitor.workers = self._actors.progress
         self._hives.warn = self._warn
         self._warn_unseedable()
+        if self._record.doubt:
+            self._warn(self._record.doubt)
         if doubt := period_doubt(self.module):
             self._warn(doubt)
         monitor.on_notice = self._notify

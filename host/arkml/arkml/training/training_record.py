@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from arkml.base.files import read_plain
 from arkml.base.output_files import write_file
 from arkml.errors import UsageError
-from arkml.hive.protocol.runs import DOCUMENT_NAME
+from arkml.hive.protocol.runs import DOCUMENT_NAME, Status
 from arkml.runs.hive_access import HiveGrant, RunIdentity
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class TrainingRecord:
         self._run: RunInfo | None = None
         self.known_run: str = "" if known is None else known["run"]
         """The id of the run that is resumed, empty for a new one."""
+        self.doubt = ""
+        """A warning of a training that was to be resumed, and is new; empty if there is none."""
         self._lock = threading.Lock()  # the tracker's thread records, too
         self._trackers: dict[str, str] = {}
         is_embedded = self.grant.is_embedded
@@ -64,6 +67,8 @@ class TrainingRecord:
             elif is_embedded:
                 expected = _first_run(directory / "hive")
             self.grant = replace(self.grant, expect_run=expected)
+            if known is None and expected is None:
+                self.doubt = f"{directory} holds no training to resume: a new one begins there"
         elif is_embedded and _is_used(directory / "hive"):
             raise UsageError(
                 f"{directory} holds a training already: --resume (resume=True) continues it,"
@@ -140,10 +145,32 @@ def _continued(options: TrainingOptions, known: dict[str, Any]) -> TrainingOptio
 
 
 def _is_used(data: Path) -> bool:
+    """
+    Return whether a hive's directory has anything to be resumed.
+
+    Removes runs that were aborted before their first row, as for a misspelled learner: they would
+    keep their names from the next run.
+    """
     try:
-        return data.exists() and any(data.iterdir())
+        runs = list(data.glob(f"runs/*/{DOCUMENT_NAME}"))
+        if not runs:
+            return data.exists() and any(data.iterdir())
+        if not all(map(_is_barren, runs)):
+            return True
+        for path in runs:
+            shutil.rmtree(path.parent)
     except OSError as error:
         raise UsageError(f"{data} cannot be read: {error.strerror}") from None
+    return False
+
+
+def _is_barren(path: Path) -> bool:
+    """Return whether a run was aborted before its first row, given the path of its document."""
+    try:
+        document = json.loads(read_plain(path, follow=False))
+        return document["status"] == Status.ABORTED and not document["rows"] + document["n_opts"]
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _read(path: Path) -> dict[str, Any] | None:

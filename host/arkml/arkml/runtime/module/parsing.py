@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, assert_never
 
+from arkml.base.file_kinds import kind_of
 from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import (
     HEADER,
@@ -69,7 +70,9 @@ def _check_header(data: bytes) -> None:
     if not data.startswith(HEADER[:4]):
         if data.lstrip().startswith((b"(", b";;")):
             raise ModuleRejected("the module is WebAssembly text, not a binary")
-        raise ModuleRejected(f"the module is not WebAssembly: it begins with {data[:42]!r}")
+        kind = kind_of(data) if data else "empty"
+        found = f"is {kind}" if kind else f"begins with {data[:42]!r}"
+        raise ModuleRejected(f"the module is not WebAssembly: it {found}")
     if data[6:8] == _COMPONENT_LAYER:
         raise ModuleRejected(COMPONENT)
     raise ModuleRejected(f"the module has the version {data[4:8]!r}, not 1")
