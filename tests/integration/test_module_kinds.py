@@ -1,4 +1,5 @@
 import threading
+from pathlib import Path
 
 import pytest
 from tests.integration.guest_text import (
@@ -369,6 +370,20 @@ def test_a_guest_without_state_says_so(host):
         guest.persist()
     with pytest.raises(EntryPointMissing, match="ark_state_restore"):
         guest.restore(b"")
+
+
+@pytest.mark.parametrize("state", ["orc.state", Path("orc.state")])
+def test_a_path_is_no_state_and_the_way_to_read_one_is_named(host, state):
+    guest = host.load(GUESTS / "c_servlet.wasm")
+    with pytest.raises(UsageError, match=r"'orc\.state'.* GuestSnapshot\.load reads from a file"):
+        guest.restore(state)
+
+
+def test_a_function_that_is_not_exported_is_refused_with_those_that_are(host):
+    guest = host.load(GUESTS / "c_servlet.wasm")
+    for call in (guest.invoke, guest.call):
+        with pytest.raises(EntryPointMissing, match=r"function 'x'; it exports .*requests"):
+            call("x")
 
 
 def test_a_guest_that_cannot_persist_raises_its_code(host):

@@ -13,7 +13,7 @@ import numpy as np
 from arkml.abi.codes import ErrorCode
 from arkml.base.handler_errors import is_of_handler
 from arkml.base.loggers import SafeLogger
-from arkml.base.short_reprs import cut_repr, short_repr
+from arkml.base.short_reprs import short_repr
 from arkml.errors import (
     AbiError,
     EntryPointMissing,
@@ -540,7 +540,7 @@ class CallLoop:
         module = self.instance.module
         functions = module.functions
         if function not in functions:
-            raise EntryPointMissing(f"{self.name} exports no function {cut_repr(function)}")
+            raise self.instance.missing(function)
         if functions[function].params != ("i32", "i32"):
             raise EntryPointMissing(
                 f"{function} of {self.name} is {functions[function]}: it does not take bytes"

@@ -359,6 +359,11 @@ class Guest(Sealed, Unique, Closing):
         if isinstance(state, FleetSnapshot):
             raise UsageError(f"state is {state!r}: a guest takes the result of Guest.snapshot")
         if not isinstance(state, GuestSnapshot):
+            if isinstance(state, str | os.PathLike):
+                raise UsageError(
+                    f"state is {cut_repr(state)}: a guest takes the result of Guest.snapshot, which"
+                    " GuestSnapshot.load reads from a file, or the bytes of persist"
+                )
             if is_state_file(state):  # the guest's own code could only misread it
                 raise UsageError(
                     "state is the bytes of a snapshot: give restore what"

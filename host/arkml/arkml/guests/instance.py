@@ -290,16 +290,17 @@ class Instance(Unique):
     def entry(self, function: str) -> ExportedFunction:
         """Return the exported function; raises EntryPointMissing."""
         if (entry := self._sandbox.entry(function)) is None:
-            raise self._misses(function)
+            raise self.missing(function)
         return entry
 
     def function(self, function: str) -> RawFunction:
         """Return the raw exported function for calls of a fleet. Raises EntryPointMissing."""
         if (raw := self._sandbox.function(function)) is None:
-            raise self._misses(function)
+            raise self.missing(function)
         return raw
 
-    def _misses(self, function: str) -> EntryPointMissing:
+    def missing(self, function: str) -> EntryPointMissing:
+        """Return the error for a function that the guest does not export."""
         exported = listed(self.module.functions)
         return EntryPointMissing(
             f"{self.name} exports no function {cut_repr(function)}; it exports {exported}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import TypeAlias
 
+from arkml.base.loggers import SafeLogger
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidArguments, UsageError
 from arkml.limits import whole_number
@@ -14,6 +16,9 @@ from arkml.policies.policy_files import PolicyFile
 Given: TypeAlias = PolicyFile | ObjectPolicy | PolicyFunction
 """A policy of the embedder, checked."""
 
+log = SafeLogger(__name__)
+
+_ALIKE = 0.8  # of names that one letter tells apart
 _SUFFIXES = (".wasm", ".wat")  # that names of guests may have and their policies need not
 _WAYS = "it takes the name of a behavior or a guest, as 'goblin', or a shape, as (8, 3)"
 
@@ -29,6 +34,7 @@ class PolicyChoices:
     def __init__(self, policies: Mapping[object, Given]) -> None:
         self._by_name: dict[str, Given] = {}
         self._by_shape: dict[tuple[int, int], Given] = {}
+        self._doubted: set[str] = set()
         for key, policy in policies.items():
             if isinstance(key, str) and key:
                 if _bare(key) in self._by_name:
@@ -63,9 +69,20 @@ class PolicyChoices:
         for name in (*named, guest):
             if (policy := self._by_name.get(_bare(name))) is not None:
                 return policy
+        self._doubt((*behaviors, guest))
         if num_features is None or num_actions is None:
             return None
         return self._by_shape.get((num_features, num_actions))
+
+
+    def _doubt(self, names: Sequence[str]) -> None:
+        """Warn once of each key that is almost one of these names, as where it is misspelled."""
+        for name in names:
+            for key in get_close_matches(_bare(name), self._by_name, 1, _ALIKE):
+                if key not in self._doubted:
+                    self._doubted.add(key)
+                    text = "policies has %r, and no policy for %r: are they the same?"
+                    log.warning(text, key, name)
 
 
 def _bare(name: str) -> str:

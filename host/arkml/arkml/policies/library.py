@@ -361,7 +361,10 @@ class PolicyLibrary:
         except InvalidArguments as error:
             if self._override is None:
                 raise
-            raise InvalidArguments(f"the policy that overrides the guest's: {error}") from error
+            path = self._override.path
+            named = "" if path is None else f" ({path.name})"
+            text = f"the policy that overrides the guest's{named}: {error}"
+            raise InvalidArguments(text) from error
         self._models.log_once(digest, signature.sentence)
         return OnnxPolicy(
             file.load(signature.outputs),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,12 @@ class PolicyFile:
     A policy file of the embedder, ONNX or Cervo.
 
     outputs: the names of the outputs that hold the actions, whose columns are joined in this order;
-    empty to find them by their names and shapes.
+    empty to find them by their names and shapes. `path` is where the file was read, for messages.
     """
 
     data: bytes
     outputs: tuple[str, ...] = ()
+    path: Path | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class PolicySource:
         """Return the policy, read from its file if necessary. Raises as `read_policy_file`."""
         if self.path is None:
             return self._given
-        return PolicyFile(read_policy_file(self.path, limits), self.outputs)
+        return PolicyFile(read_policy_file(self.path, limits), self.outputs, self.path)
 
 
 def policy_source(policy: Named, outputs: str | Sequence[str] = ()) -> PolicySource:
