@@ -201,6 +201,23 @@ def to_the_first_coin(rows):
     return np.clip(5 * rows[:, 3:5], -1, 1)
 
 
+def to_the_jewel(rows):
+    """At full speed, and with light once it is near."""
+    jewel = rows[:, 0]
+    return np.stack([np.ones(len(rows)), abs(jewel) < 0.25, 1 + np.sign(jewel)], axis=1)
+
+
+def test_the_thief_of_the_guide_gets_continuous_actions_and_then_choices(compilers, tmp_path):
+    (source,) = re.findall(r"```c\n([^\n]*thief\..*?)```", GUIDE, re.DOTALL)
+    guest = built_in_c(source, compilers, tmp_path)
+    idle = evaluate(guest, lambda rows: [[0.0, 0.0, 1.0]] * len(rows), episodes=16)
+    by_hand = evaluate(guest, to_the_jewel, episodes=16)
+
+    assert idle.mean_return == pytest.approx(-0.5)
+    assert by_hand.mean_return > 0.8
+    assert by_hand.lengths.max() < 15
+
+
 @pytest.mark.parametrize("language", BUILDERS)
 def test_the_collector_of_the_guide_sees_its_coins(language, compilers, tmp_path):
     (source,) = re.findall(rf"```{language}\n([^\n]*collector\..*?)```", GUIDE, re.DOTALL)

@@ -262,7 +262,7 @@ def test_the_last_actions_are_repeated_within_a_period(make):
 def test_a_contradiction_is_an_error_of_the_environment(make):
     with pytest.raises(InvalidSpec, match=r"observations of 2 features, where it has 1"):
         make(GuestEnv, WALK, spec={"observations": [{"shape": [2]}]}).reset()
-    with pytest.raises(InvalidSpec, match="unknown field `speed`"):
+    with pytest.raises(InvalidSpec, match=r"unknown field `speed`: it takes title, goal, sc"):
         make(GuestEnv, WALK, spec={"speed": 1})
 
 

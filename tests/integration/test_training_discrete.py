@@ -198,7 +198,8 @@ def version_of(host):
         ({"discrete": [3, 2.5]}, "Expected `int`, got `float` - at `$.actions.discrete[1]`"),
         ({"discrete": [3, True]}, "Expected `int`, got `bool` - at `$.actions.discrete[1]`"),
         ({"discrete": 3}, "Expected `array`, got `int` - at `$.actions.discrete`"),
-        ({"descrete": [3]}, "unknown field `descrete` - at `$.actions`"),
+        ({"descrete": [3]}, "unknown field `descrete` - at `$.actions`: did you mean discrete?"),
+        ({"branches": [3]}, "field `branches` - at `$.actions`: it takes continuous, low, high, d"),
         ({"discrete": [4096, 4096]}, "declares 8192 choices in all branches: a run takes 4096"),
     ],
 )

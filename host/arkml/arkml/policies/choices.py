@@ -74,7 +74,6 @@ class PolicyChoices:
             return None
         return self._by_shape.get((num_features, num_actions))
 
-
     def _doubt(self, names: Sequence[str]) -> None:
         """Warn once of each key that is almost one of these names, as where it is misspelled."""
         for name in names:

@@ -6,7 +6,9 @@ import copy
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -267,6 +269,14 @@ class _Named(_Strict, frozen=True):
     behaviors: dict[_Name, Any]
 
 
+_UNKNOWN_KEY = re.compile(
+    r"Object contains unknown field `(?P<key>[^`]+)`(?: - at `\$\.(?P<place>.+)`)?$"
+)
+_DECLARE: Mapping[str, type[msgspec.Struct]] = {
+    "actions": ActionsDeclared,
+    "observations": PartDeclared,
+}
+
 Behaviors = Mapping[str, BehaviorDeclared]
 """Declarations by the name of the behavior; ANY stands for all other names."""
 
@@ -423,8 +433,23 @@ def _require_parts(declared: Sequence[PartDeclared], actions: ActionsDeclared, w
         bounds_of(*one.bounds, part.size, f"{where}, observation {part.name!r}")
 
 
-def _converted(value: object, kind: type[Any], where: str) -> Any:
+def _converted(value: object, kind: type[msgspec.Struct], where: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise InvalidSpec(f"{where}: {str(error)[:_SHOWN]}") from error
+        text = str(error)
+        raise InvalidSpec(f"{where}: {text[:_SHOWN]}{_known_keys(text, kind)}") from error
+
+
+def _known_keys(text: str, kind: type[msgspec.Struct]) -> str:
+    """Return what to write for the unknown key of which an error tells; "" for other errors."""
+    found = _UNKNOWN_KEY.match(text)
+    if found is None:
+        return ""
+    place = (found["place"] or "").partition("[")[0]
+    declares = kind if not place else _DECLARE.get(place)
+    if declares is None:
+        return ""
+    names = [field.encode_name for field in msgspec.structs.fields(declares)]
+    near = get_close_matches(found["key"], names, 1)
+    return f": did you mean {near[0]}?" if near else f": it takes {', '.join(names)}"
