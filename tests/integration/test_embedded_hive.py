@@ -164,6 +164,7 @@ def test_it_has_a_process_group_of_its_own_so_that_ctrl_c_is_for_the_host(hive):
     assert os.getpgid(hive.pid) == hive.pid
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
 def test_frames_go_before_the_hive_and_before_learners(tmp_path):
     """Linux may compare the priorities of one session's processes only: theirs is the host's."""
     own = os.getpriority(os.PRIO_PROCESS, os.getpid())

@@ -208,13 +208,18 @@ def test_a_refused_policy_comes_with_what_is_wrong_with_the_declaration(caplog):
 
 
 def test_a_name_that_is_almost_that_of_a_guest_is_told_once(caplog):
-    policies = {"goblinn": answering(1), "dragon": answering(2), (2, 1): answering(3)}
+    policies = {"goblinn": answering(1), "guard1": answering(2), (2, 1): answering(3)}
     with Host(policies=policies) as host:
-        for name in ("goblin.wasm", "goblin.wasm", "orc"):
+        for name in ("goblin.wasm", "goblin.wasm", "orc", "guard2", "guards"):
             assert answers(host.load(GUEST, name=name), 2, 1) == 3
+        assert answers(host.load(GUEST, name="guard1"), 2, 1) == 2
+        assert answers(host.load(GUEST, name="guardl"), 2, 1) == 3
 
     told = [record.getMessage() for record in caplog.records if "policies has" in record.msg]
-    assert told == ["policies has 'goblinn', and no policy for 'goblin.wasm': are they the same?"]
+    assert told == [
+        "policies has 'goblinn', and none for 'goblin.wasm': are they the same?",
+        "policies has 'guard1', and none for 'guards': are they the same?",
+    ]
 
 
 def test_a_session_that_no_declaration_fits_is_told(caplog):

@@ -16,6 +16,7 @@ from arkml.errors import ModelRejected, ModuleRejected
 
 ROOT = Path(__file__).parents[2]
 GUEST = ROOT / "fixtures/guests/c_reach.wasm"
+SAFETENSORS = "a file of safetensors, as a learner's checkpoint is"
 PICTURE = ROOT / "docs/hive_page.png"
 
 
@@ -34,6 +35,9 @@ def an_onnx():
     [
         (GUEST.read_bytes(), MODULE),
         (b"\n  (module)", MODULE),
+        (b";; a text\n ( module $m)", MODULE),
+        (b"<!doctype html><title>404</title>", "a page of HTML"),
+        (b'\x60\1\0\0\0\0\0\0{"__metadata__":', SAFETENSORS),
         (b"CRVO\0", CERVO),
         (an_onnx(), ONNX),
         (b"\x08\x0d\x3a\x00", ONNX),

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from arkml.policies import noise
 from arkml.policies.noise import PinkNoise, fill_normal, streams
 
 COUNT = 200_000
@@ -84,6 +85,27 @@ def test_no_numbers_are_no_problem():
     for fill in (fill_normal, fill_pink):
         assert drawn(ids=[], steps=[], fill=fill).shape == (0, 3)
         assert drawn(width=0, fill=fill).shape == (1, 0)
+
+
+def test_what_pink_noise_keeps_is_whole_after_an_interrupt(monkeypatch):
+    fill = PinkNoise()
+    agents, others = np.arange(5, dtype=np.uint64), np.arange(5, 10, dtype=np.uint64)
+    out, alone = np.zeros((2, 5, 3), np.float32)
+    fill(out, agents, agents)
+    for name, ids in (("mix", others), ("fill_normal", others), ("fill_normal", agents)):
+        with monkeypatch.context() as patched:
+            patched.setattr(noise, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                fill(out, ids, agents + np.uint64(1))
+        for streams_now in (others, agents):
+            fill(out, streams_now, agents)
+            fill_pink(alone, streams_now, agents)
+
+            assert np.array_equal(out, alone)
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
 
 
 def test_what_pink_noise_keeps_of_a_batch_changes_no_number():

@@ -368,12 +368,12 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
         _play(trainer, display)
         display.warn_rest(trainer.warnings)
         try:
-            result = trainer.finish(lambda: SIGNALS.hurry)
+            with display:
+                result = trainer.finish(lambda: SIGNALS.hurry)
         except Exception as error:  # noqa: BLE001  whatever it is, it is shown as a sentence
             print_failure(sentence(error), error, as_json=as_json)
             status = _status([error])
         else:
-            display.close()
             display.warn_rest(result.warnings)
             display.tell_goal(result.notices)
             document = document_of(guest, trainer.module.info, options, result)

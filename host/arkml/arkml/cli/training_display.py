@@ -18,6 +18,7 @@ from arkml.training.pictures import NO_PICTURE, can_draw
 from arkml.training.results import TRAINING_RETURN, Evaluation, TrainingProgress, WorkerProgress
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.live import Live
 
     from arkml.runtime.module.description import ModuleInfo
@@ -34,13 +35,13 @@ class TrainingDisplay(Closing):
     """
     Writes the progress of a training to stderr, as its `progress` function.
 
-    On a terminal one line is rewritten each second, below what others write to stderr; elsewhere a
-    line is added every ten seconds.
+    On a terminal one line is rewritten each second, below what others write to `sys.stderr`;
+    elsewhere a line is added every ten seconds.
     """
 
     def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._interval = _INTERVAL_TERMINAL if self._is_terminal else _INTERVAL
+        self._console = _terminal()
+        self._interval = _INTERVAL if self._console is None else _INTERVAL_TERMINAL
         self._written_at = time.monotonic()
         self._frames = (0, self._written_at)
         self._updates: tuple[float, float] | None = None  # a run that is continued has some
@@ -86,15 +87,16 @@ class TrainingDisplay(Closing):
         rate = (progress.frames - before) / (now - since)
         played = f"{counted(progress.frames, 'frame')}, {rate:,.0f}/s"
         line = " | ".join([played, *self._parts(progress)])
-        if not self._is_terminal:
+        if self._console is None:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
             return
         from rich.text import Text
 
-        if self._live is None:
-            self._live = _new_line()
-        self._live.update(Text(line), refresh=True)
+        live = self._live
+        if live is None:
+            self._live = live = _new_line(self._console)
+        live.update(Text(line, no_wrap=False, overflow="fold"), refresh=True)
 
     def _parts(self, progress: TrainingProgress) -> list[str]:
         values, now = progress.metrics, self._written_at
@@ -118,12 +120,21 @@ class TrainingDisplay(Closing):
         return parts
 
 
-def _new_line() -> Live:
-    """Return a line at the end of the terminal, that stays there while others write to stderr."""
+def _terminal() -> Console | None:
+    """Return the terminal at stderr, None where no line can be rewritten there."""
+    if not sys.stderr.isatty():
+        return None
     from rich.console import Console
+
+    # What others write is shown as it is: not wrapped, and "[x]" is no markup.
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    return console if console.is_interactive and not console.is_dumb_terminal else None
+
+
+def _new_line(console: Console) -> Live:
+    """Return a line at the end of the terminal, that stays there while others write to stderr."""
     from rich.live import Live
 
-    console = Console(stderr=True)
     live = Live(console=console, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
     live.start()
     console.show_cursor(show=True)  # a process that is killed would leave it hidden

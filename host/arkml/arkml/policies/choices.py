@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeAlias
@@ -19,6 +20,8 @@ Given: TypeAlias = PolicyFile | ObjectPolicy | PolicyFunction
 log = SafeLogger(__name__)
 
 _ALIKE = 0.8  # of names that one letter tells apart
+_MOST_DOUBTED = 1_000
+_DIGITS = re.compile(r"\d+")
 _SUFFIXES = (".wasm", ".wat")  # that names of guests may have and their policies need not
 _WAYS = "it takes the name of a behavior or a guest, as 'goblin', or a shape, as (8, 3)"
 
@@ -34,7 +37,8 @@ class PolicyChoices:
     def __init__(self, policies: Mapping[object, Given]) -> None:
         self._by_name: dict[str, Given] = {}
         self._by_shape: dict[tuple[int, int], Given] = {}
-        self._doubted: set[str] = set()
+        self._used: set[str] = set()  # keys that a session had, or that were told
+        self._doubted: set[str] = set()  # names of sessions
         for key, policy in policies.items():
             if isinstance(key, str) and key:
                 if _bare(key) in self._by_name:
@@ -68,6 +72,7 @@ class PolicyChoices:
             )
         for name in (*named, guest):
             if (policy := self._by_name.get(_bare(name))) is not None:
+                self._used.add(_bare(name))
                 return policy
         self._doubt((*behaviors, guest))
         if num_features is None or num_actions is None:
@@ -75,13 +80,23 @@ class PolicyChoices:
         return self._by_shape.get((num_features, num_actions))
 
     def _doubt(self, names: Sequence[str]) -> None:
-        """Warn once of each key that is almost one of these names, as where it is misspelled."""
+        """
+        Warn once of each key that is almost one of these names, as where it is misspelled.
+
+        Names that only their digits tell apart are of different guests.
+        """
         for name in names:
-            for key in get_close_matches(_bare(name), self._by_name, 1, _ALIKE):
-                if key not in self._doubted:
-                    self._doubted.add(key)
-                    text = "policies has %r, and no policy for %r: are they the same?"
-                    log.warning(text, key, name)
+            if name in self._doubted or len(self._doubted) >= _MOST_DOUBTED:
+                continue
+            self._doubted.add(name)
+            plain = _DIGITS.sub("", _bare(name))
+            keys = [
+                key for key in self._by_name
+                if key not in self._used and _DIGITS.sub("", key) != plain
+            ]  # fmt: skip
+            for key in get_close_matches(_bare(name), keys, 1, _ALIKE):
+                self._used.add(key)
+                log.warning("policies has %r, and none for %r: are they the same?", key, name)
 
 
 def _bare(name: str) -> str:

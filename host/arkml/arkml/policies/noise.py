@@ -27,6 +27,7 @@ _HALF = np.float32(0.5)
 _OCTAVES = np.arange(OCTAVES, dtype=np.uint64)[:, None]
 _SHARE = np.float32(OCTAVES**-0.5)
 _NEVER = np.uint64(_MASK)  # no step
+_NOBODY: Words = np.empty(0, np.uint64)
 UNIT = np.float32(2.0**-32)
 TURN = np.float32(2.0 * np.pi * 2.0**-32)
 
@@ -91,27 +92,27 @@ class PinkNoise:
     """
 
     def __init__(self) -> None:
-        self._agents: Words = np.empty(0, np.uint64)
+        self._agents: Words = _NOBODY
         self._streams: Words = np.empty((OCTAVES, 0), np.uint64)
         self._drawn_at: Words = self._streams
         self._normal: Floats = np.empty((OCTAVES, 0, 0), np.float32)
 
     def __call__(self, out: Floats, streams: Words, steps: Words) -> None:
         """Fill `out`, float32, [n, width]. streams, steps: uint64, [n]."""
-        if self._normal.shape[1:] != out.shape or not np.array_equal(self._agents, streams):
-            self._agents = streams.copy()
-            self._streams = mix(streams + _OCTAVES * GOLDEN)
-            self._drawn_at = np.full_like(self._streams, _NEVER)
-            self._normal = np.empty((OCTAVES, *out.shape), np.float32)
-        # Agents do not change at the same time.
-        drawn_at = (steps + (self._streams >> _32)) >> _OCTAVES
-        rows = np.flatnonzero(drawn_at != self._drawn_at)
+        agents, own, before, normal = self._agents, self._streams, self._drawn_at, self._normal
+        if normal.shape[1:] != out.shape or not np.array_equal(agents, streams):
+            agents, own = streams.copy(), mix(streams + _OCTAVES * GOLDEN)
+            before, normal = np.full_like(own, _NEVER), np.empty((OCTAVES, *out.shape), np.float32)
+        self._agents = _NOBODY  # until all is whole, which an interrupt may prevent
+        drawn_at = (steps + (own >> _32)) >> _OCTAVES  # agents do not change at the same time
+        rows = np.flatnonzero(drawn_at != before)
         drawn = np.empty((rows.size, out.shape[1]), np.float32)
-        fill_normal(drawn, self._streams.ravel()[rows], drawn_at.ravel()[rows])
-        self._normal.reshape(drawn_at.size, out.shape[1])[rows] = drawn
-        self._drawn_at = drawn_at
+        fill_normal(drawn, own.ravel()[rows], drawn_at.ravel()[rows])
+        normal.reshape(drawn_at.size, out.shape[1])[rows] = drawn
+        self._streams, self._drawn_at, self._normal = own, drawn_at, normal
+        self._agents = agents
         out[...] = 0
-        for part in self._normal:
+        for part in normal:
             out += part  # one by one, so that a row is the same in a batch of any size
         out *= _SHARE
 

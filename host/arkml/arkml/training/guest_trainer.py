@@ -394,6 +394,7 @@ class GuestTrainer(Closing):
             if options.origin is not None:
                 options.origin.place(options.directory / "hive")
             make_directory("directory", options.directory)
+            self._record.clear()
             self.page = (
                 "" if options.page is None else hives.open_page(self._record.known_run or "first")
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import threading
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arkml.base.files import read_plain
+from arkml.base.files import lock_file, read_plain
 from arkml.base.output_files import write_file
 from arkml.errors import UsageError
 from arkml.hive.protocol.runs import DOCUMENT_NAME, Status
@@ -54,6 +55,7 @@ class TrainingRecord:
         """The id of the run that is resumed, empty for a new one."""
         self.doubt = ""
         """A warning of a training that was to be resumed, and is new; empty if there is none."""
+        self._barren: list[Path] = []  # directories of runs that were aborted before a row
         self._lock = threading.Lock()  # the tracker's thread records, too
         self._trackers: dict[str, str] = {}
         is_embedded = self.grant.is_embedded
@@ -67,13 +69,37 @@ class TrainingRecord:
             elif is_embedded:
                 expected = _first_run(directory / "hive")
             self.grant = replace(self.grant, expect_run=expected)
-            if known is None and expected is None:
+            if is_embedded and known is None and expected is None:
                 self.doubt = f"{directory} holds no training to resume: a new one begins there"
-        elif is_embedded and _is_used(directory / "hive"):
-            raise UsageError(
-                f"{directory} holds a training already: --resume (resume=True) continues it,"
-                " --out DIR (directory=DIR) begins another"
-            )
+        elif is_embedded:
+            barren = _barren_runs(directory / "hive")
+            if barren is None:
+                raise UsageError(
+                    f"{directory} holds a training already: --resume (resume=True) continues it,"
+                    " --out DIR (directory=DIR) begins another"
+                )
+            self._barren = barren
+
+    def clear(self) -> None:
+        """
+        Remove runs that were aborted before their first row: they would keep their names.
+
+        Raises UsageError if a hive is at work there, or a run cannot be removed.
+        """
+        if not self._barren:
+            return
+        data = self._path.parent / "hive"
+        try:
+            lock = lock_file(data / "lock")
+        except BlockingIOError:
+            raise UsageError(f"{data} is in use by another hive") from None
+        try:
+            for run in self._barren:
+                shutil.rmtree(run)
+        except OSError as error:
+            raise UsageError(f"{run} cannot be removed: {error.strerror or error}") from None
+        finally:
+            os.close(lock)
 
     def tracked(self, tracker: str | None) -> str | None:
         """Return the id of a tracker's record to be continued, None for a new one."""
@@ -144,32 +170,28 @@ def _continued(options: TrainingOptions, known: dict[str, Any]) -> TrainingOptio
     return replace(options, max_episode_steps=most)
 
 
-def _is_used(data: Path) -> bool:
+def _barren_runs(data: Path) -> list[Path] | None:
     """
-    Return whether a hive's directory has anything to be resumed.
+    Return the directories of a hive's runs if each was aborted before its first row, else None.
 
-    Removes runs that were aborted before their first row, as for a misspelled learner: they would
-    keep their names from the next run.
+    A hive without runs has none, whatever else it has written. Raises UsageError.
     """
     try:
-        runs = list(data.glob(f"runs/*/{DOCUMENT_NAME}"))
-        if not runs:
-            return data.exists() and any(data.iterdir())
-        if not all(map(_is_barren, runs)):
-            return True
-        for path in runs:
-            shutil.rmtree(path.parent)
+        if not (runs := data / "runs").is_dir():
+            return None if data.exists() and any(data.iterdir()) else []
+        found = list(runs.iterdir())
+        return found if all(map(_is_barren, found)) else None
     except OSError as error:
         raise UsageError(f"{data} cannot be read: {error.strerror}") from None
-    return False
 
 
-def _is_barren(path: Path) -> bool:
-    """Return whether a run was aborted before its first row, given the path of its document."""
+def _is_barren(run: Path) -> bool:
+    """Return whether a run was aborted before its first row, as for a misspelled learner."""
     try:
-        document = json.loads(read_plain(path, follow=False))
-        return document["status"] == Status.ABORTED and not document["rows"] + document["n_opts"]
-    except (KeyError, TypeError, ValueError):
+        document = json.loads(read_plain(run / DOCUMENT_NAME, follow=False))
+        is_empty = not document["rows"] + document["n_opts"]
+        return document["status"] == Status.ABORTED and is_empty and not run.is_symlink()
+    except (OSError, KeyError, TypeError, ValueError):
         return False
 
 

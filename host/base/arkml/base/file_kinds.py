@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 MODULE = "a WebAssembly module"
 CERVO = "a Cervo container"
 ONNX = "an ONNX model"
@@ -18,8 +20,8 @@ _KINDS = (
     (b"\x7fELF", "a program or library of Linux"),
     (b"\xcf\xfa\xed\xfe", "a program or library of macOS"),
     (b"MZ", "a program or library of Windows"),
-    (b"<!DOCTYPE", "a page of HTML"),
 )
+_TEXT = re.compile(rb"(?:\s|;;[^\n]*\n)*\(\s*module\b")
 _ONNX_NEXT = frozenset(b"\x12\x1a\x22\x28\x32\x3a\x42\x72")
 
 
@@ -32,9 +34,13 @@ def kind_of(data: bytes) -> str:
     for begin, kind in _KINDS:
         if data[: len(begin)] == begin:
             return kind
-    if data.lstrip().startswith(b"(module"):
+    if _TEXT.match(data):
         return MODULE
+    if data[:32].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "a page of HTML"
     # `ir_version`, which every exporter writes first, and the tag of what follows it
     if data[:1] == b"\x08" and data[1:2] < b"\x20" and data[2:3] and data[2] in _ONNX_NEXT:
         return ONNX
+    if data[4:10] == b'\0\0\0\0{"':  # the length of a header, and the header
+        return "a file of safetensors, as a learner's checkpoint is"
     return ""
