@@ -141,7 +141,7 @@ def test_a_training_does_not_go_on_with_other_settings(trained, tmp_path, config
 def test_a_training_that_was_aborted_before_its_first_row_is_no_obstacle(tmp_path, config):
     out = tmp_path / "out"
     words = ("train", REACH, "--frames", "50", "--out", out)
-    misspelled = arkml(*words, "--algorithm", "dran")
+    misspelled = arkml(*words, "--algorithm", "nosuch")
     other = arkml("train", GUESTS / "c_servlet.wasm", "--out", out)
     kept = list(out.glob("hive/runs/*/run.json"))
     trained = arkml(*words, "--config", config, "--json")
@@ -149,7 +149,7 @@ def test_a_training_that_was_aborted_before_its_first_row_is_no_obstacle(tmp_pat
     another = arkml(*words, "--config", config)
 
     assert misspelled.status == 1
-    assert "algorithm is 'dran': this hive has auto, drawn, ppo" in misspelled.err
+    assert "algorithm is 'nosuch': this hive has auto, drawn, ppo" in misspelled.err
     assert (other.status, len(kept)) == (2, 1)  # what is refused removes nothing
     assert (trained.status, resumed.status) == (0, 0), trained.err + resumed.err
     assert not kept[0].exists()
