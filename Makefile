@@ -118,7 +118,7 @@ test-compilers: $(READY) ## Rebuild the C, Rust and AssemblyScript guests and co
 	@$(RUN) -m pytest -m compilers
 
 test-faults: $(READY) $(SCHEMATHESIS)/.ready ## Kill, break and load the hive, an hour; quicker by ARKML_FAULTS=2 ARKML_FAULTS_MINUTES=1
-	@ARKML_SCHEMATHESIS=$(abspath $(SCHEMATHESIS)/bin/schemathesis) $(RUN) -m pytest -m faults -rP $(LONG) tests/faults
+	@ARKML_SCHEMATHESIS="$(abspath $(SCHEMATHESIS)/bin/schemathesis)" $(RUN) -m pytest -m faults -rP $(LONG) tests/faults
 
 $(SCHEMATHESIS)/.ready: tests/faults/requirements.txt
 	@echo "Setting up $(SCHEMATHESIS) (once, a minute) ..." >&2
@@ -127,7 +127,7 @@ $(SCHEMATHESIS)/.ready: tests/faults/requirements.txt
 	@touch $@
 
 test-mlagents: $(READY) $(ORIGINALS)/.ready ## Unity's own ML-Agents plays and trains our guests
-	@ARKML_ORIGINALS=$(abspath $(ORIGINALS)/bin) $(RUN) -m pytest -m mlagents tests/mlagents
+	@ARKML_ORIGINALS="$(abspath $(ORIGINALS)/bin)" $(RUN) -m pytest -m mlagents tests/mlagents
 
 $(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.txt
 	@echo "Setting up $(ORIGINALS) (once, a few minutes) ..." >&2
@@ -141,7 +141,7 @@ $(ORIGINALS)/.ready: tests/mlagents/originals.txt tests/mlagents/requirements.tx
 	@touch $@
 
 test-browser: $(READY) $(BROWSER)/.ready $(ONNXRUNTIME_WEB)/.ready ## People use our pages in Debian's Chromium and Firefox, driven by Playwright
-	@ARKML_ONNXRUNTIME_WEB=$(abspath $(ONNXRUNTIME_WEB)) $(BROWSER)/bin/python -m pytest -m browser tests/browser
+	@ARKML_ONNXRUNTIME_WEB="$(abspath $(ONNXRUNTIME_WEB))" $(BROWSER)/bin/python -m pytest -m browser tests/browser
 
 $(BROWSER)/.ready: pyproject.toml constraints.txt $(addprefix tests/browser/,requirements.txt package.json package-lock.json)
 	@echo "Setting up $(BROWSER) (once, two minutes) ..." >&2
@@ -158,7 +158,7 @@ $(BROWSER)/.ready: pyproject.toml constraints.txt $(addprefix tests/browser/,req
 	@touch $@
 
 test-cogment: $(READY) $(COGMENT)/.ready ## Cogment's own SDKs play trials with ours; needs Chromium
-	@ARKML_COGMENT=$(abspath $(COGMENT)) $(RUN) -m pytest -m cogment tests/cogment
+	@ARKML_COGMENT="$(abspath $(COGMENT))" $(RUN) -m pytest -m cogment tests/cogment
 
 $(COGMENT)/.ready: tests/cogment/originals.txt tests/cogment/requirements.txt
 	@echo "Setting up $(COGMENT) (once, a minute) ..." >&2
@@ -178,7 +178,7 @@ $(COGMENT)/.ready: tests/cogment/originals.txt tests/cogment/requirements.txt
 	@touch $@
 
 test-onnxruntime-web: $(READY) $(ONNXRUNTIME_WEB)/.ready ## The runtime of browsers, in node, acts by exported policies
-	@ARKML_ONNXRUNTIME_WEB=$(abspath $(ONNXRUNTIME_WEB)) $(RUN) -m pytest -m onnxruntime_web tests/onnxruntime_web
+	@ARKML_ONNXRUNTIME_WEB="$(abspath $(ONNXRUNTIME_WEB))" $(RUN) -m pytest -m onnxruntime_web tests/onnxruntime_web
 
 # 1.30.0 is the newest that is published for the web.
 $(ONNXRUNTIME_WEB)/.ready: constraints.txt
@@ -192,7 +192,7 @@ $(ONNXRUNTIME_WEB)/.ready: constraints.txt
 	@touch $@
 
 test-operations: $(READY) $(GRAFANA)/.ready ## Prometheus fires the alerts; Grafana's models, systemd and nginx take docs/operations; needs Debian's prometheus, systemd, nginx-light
-	@ARKML_GRAFANA=$(abspath $(GRAFANA)/bin/python) $(RUN) -m pytest -m operations tests/operations
+	@ARKML_GRAFANA="$(abspath $(GRAFANA)/bin/python)" $(RUN) -m pytest -m operations tests/operations
 
 $(GRAFANA)/.ready: tests/operations/requirements.txt
 	@echo "Setting up $(GRAFANA) (once, some seconds) ..." >&2
@@ -251,7 +251,7 @@ test-slow: $(READY) ## PPO and RecurrentPPO of stable-baselines3 learn from gues
 	@$(RUN) -m pytest -m slow tests
 
 fuzz: $(READY) $(ATHERIS)/.ready ## Hostile models, modules, calls and messages; FUZZ=600 is ten minutes for each target
-	@$(RUN) -m tests.fuzz.run --seconds $(FUZZ) --atheris $(abspath $(ATHERIS))/bin/python $(TARGETS)
+	@$(RUN) -m tests.fuzz.run --seconds $(FUZZ) --atheris "$(abspath $(ATHERIS))/bin/python" $(TARGETS)
 
 $(ATHERIS)/.ready: pyproject.toml constraints.txt tests/fuzz/requirements.txt
 	@echo "Setting up $(ATHERIS) (once, a minute) ..." >&2
@@ -266,7 +266,7 @@ soak: $(READY) ## Everything made, used, failed and dropped for an hour, flat at
 	@$(RUN) -m tests.soak.run --seconds $(SOAK)
 
 audit: $(READY) $(AUDIT)/.ready ## Licenses, hashes, known vulnerabilities; a bill of materials in dist/
-	@$(RUN) -m tests.audit.run --tools $(abspath $(AUDIT))/bin
+	@$(RUN) -m tests.audit.run --tools "$(abspath $(AUDIT))/bin"
 
 $(AUDIT)/.ready: tests/audit/requirements.txt
 	@echo "Setting up $(AUDIT) (once, a minute) ..." >&2
@@ -287,9 +287,9 @@ test-wheels: $(READY) ## Each package, installed alone from its wheel, does what
 	@$(RUN) -m pytest -m wheels tests/wheels
 
 release: $(READY) $(RELEASE)/.ready ## Build wheels (of arkml one a platform) and sdists into dist/ with tools whose hashes are pinned
-	@for house in $(filter-out arkml,$(HOUSES)); do (cd host/$$house && $(abspath $(RELEASE))/bin/hatchling build -d $(abspath dist)) || exit; done
-	@cd host/arkml && $(abspath $(RELEASE))/bin/hatchling build -t sdist -d $(abspath dist)
-	@$(RUN) -m tools.native_wheels $(abspath $(RELEASE))/bin/python dist
+	@for house in $(filter-out arkml,$(HOUSES)); do (cd host/$$house && "$(abspath $(RELEASE))/bin/hatchling" build -d "$(abspath dist)") || exit; done
+	@cd host/arkml && "$(abspath $(RELEASE))/bin/hatchling" build -t sdist -d "$(abspath dist)"
+	@$(RUN) -m tools.native_wheels "$(abspath $(RELEASE))/bin/python" dist
 
 $(RELEASE)/.ready: .ci/release.txt
 	@$(PYTHON) -m venv $(RELEASE)
