@@ -6,10 +6,10 @@ import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arkml.base.texts import did_you_mean
 from arkml.cli.units import counted
 from arkml.errors import UsageError
 from arkml.limits import GIB, KIB, MIB, MOST_THREADS, TIMES, Limits, require_threads
@@ -44,8 +44,8 @@ def read_limits(settings: Sequence[str], option: str = "--limit") -> Limits:
 
 
 def _unknown_limit(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]}? There are" if close else "there are"
+    close = did_you_mean(name, known)
+    hint = f"{close} There are" if close else "there are"
     listed = textwrap.fill(", ".join(known), 78, initial_indent="  ", subsequent_indent="  ")
     return f"there is no limit {name!r}: {hint}\n{listed}"
 
@@ -210,8 +210,8 @@ def check_words(words: Sequence[str], options: Sequence[str]) -> None:
     """Raise UsageError for a word that looks like an unknown option: `-` and no number."""
     for word in words:
         if word.startswith("-") and not _is_number(word):
-            close = get_close_matches(word.partition("=")[0], options, 1)
-            hint = f": did you mean {close[0]}?" if close else ""
+            close = did_you_mean(word.partition("=")[0], options)
+            hint = f": {close}" if close else ""
             raise UsageError(f"there is no option {word}{hint}")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 from arkml.base.short_reprs import cut_repr
+from arkml.base.texts import did_you_mean
 from arkml.hive.protocol.parts import Part
 from arkml.hive.protocol.settings import DECIDED_BY_GUEST, Settings
 
@@ -104,8 +104,8 @@ def doubts(settings: Settings) -> dict[str, str]:
 
 def _suggested(unknown: str) -> str:
     """Return the name of an unknown setting, with the one that may be meant."""
-    near = get_close_matches(unknown, LearnerSettings.__annotations__, 1)
-    return f"{cut_repr(unknown)} (did you mean {near[0]}?)" if near else cut_repr(unknown)
+    hint = did_you_mean(unknown, LearnerSettings.__annotations__)
+    return f"{cut_repr(unknown)} ({hint})" if hint else cut_repr(unknown)
 
 
 def differences(asked: LearnerSettings, own: Settings) -> list[str]:

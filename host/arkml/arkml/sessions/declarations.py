@@ -8,7 +8,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +18,7 @@ from arkml.base.files import read_file
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.base.terminal import harmless
+from arkml.base.texts import did_you_mean
 from arkml.errors import InvalidSpec
 from arkml.hive.protocol.parts import (
     NO_CHOICES,
@@ -451,5 +451,4 @@ def _known_keys(text: str, kind: type[msgspec.Struct]) -> str:
     if declares is None:
         return ""
     names = [field.encode_name for field in msgspec.structs.fields(declares)]
-    near = get_close_matches(found["key"], names, 1)
-    return f": did you mean {near[0]}?" if near else f": it takes {', '.join(names)}"
+    return f": {did_you_mean(found['key'], names) or 'it takes ' + ', '.join(names)}"

@@ -1,6 +1,9 @@
-"""Encoding of texts for guests as UTF-8."""
+"""Texts of users: their encoding as UTF-8 for guests, and names that are misspelled."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import UsageError
@@ -20,3 +23,9 @@ def utf8(text: str, what: str) -> bytes:
             f"{what} is {cut_repr(text)}: U+{ord(text[error.start]):04X} in it is not a character,"
             " and guests take UTF-8"
         ) from None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the known name that is nearest to an unknown one, "" for none."""
+    near = get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]}?" if near else ""
