@@ -1,10 +1,12 @@
 """Soft actor-critic as a learner: its turns, its state, its exports."""
 
 import json
+import resource
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.monitoring
@@ -16,7 +18,7 @@ from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, State
 from arkml.learning.checkpoint_files import CheckpointDamaged
 from arkml.learning.normalizer import Normalizer
-from arkml.learning.policy_graph import to_onnx
+from arkml.learning.policy_graph import PolicyTemplate, to_onnx
 from arkml.learning.sac import Sac
 
 SETTINGS = {"hidden": 8, "batch_size": 16, "memory_min_size": 10, "memory_max_size": 1_000}
@@ -157,6 +159,23 @@ def test_an_export_answers_as_the_weights_before_and_after_updates_and_statistic
         assert made.policy().model == to_onnx(weights)
         normalizer.adopt()
         made.train(5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_exports_keep_no_weights_of_earlier_ones():
+    made, _ = sac(hidden=256)
+    weights = made.weights()
+    template, tensors = PolicyTemplate(weights), weights.tensors()
+    before, size = resident(), len(template.filled(tensors))
+    for _ in range(400):
+        template.filled(tensors)
+
+    assert resident() - before < 40 * size
+
+
+def resident():
+    """The bytes of memory that this process takes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_weights_are_a_copy():

@@ -60,15 +60,16 @@ class PolicyTemplate:
     def __init__(self, weights: PolicyWeights) -> None:
         """Build the graph of a policy, whose shapes all others share."""
         graph = PolicyGraph(weights.tensors())
-        self._model = graph.model(*weights.build(graph))
+        self._file: bytes = graph.model(*weights.build(graph)).SerializeToString()
 
     def filled(self, tensors: Tensors) -> bytes:
         """Return the ONNX file of a policy with these weights, unchecked."""
-        for one in self._model.graph.initializer:
+        model = onnx.ModelProto.FromString(self._file)  # one message would keep all it ever held
+        for one in model.graph.initializer:
             name = one.name.removeprefix(INNER)
             if name in tensors:
                 one.raw_data = np.asarray(tensors[name], "<f4").tobytes()
-        data: bytes = self._model.SerializeToString()
+        data: bytes = model.SerializeToString()
         return data
 
 
