@@ -412,6 +412,25 @@ def test_what_a_step_returned_without_arrays_is_the_callers(make):
     assert arrays_of(envs.step(np.ones((4, 1), "f4")))[4].tolist() == [True] * 4
 
 
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("with_arrays", [False, True])
+def test_what_a_caller_writes_into_what_was_returned_reaches_no_later_step(make, mode, with_arrays):
+    envs, other = (
+        make(GuestVectorEnv, WALKERS, configure=(5, SAME, 1, 0, 0), autoreset_mode=mode)
+        for _ in range(2)
+    )
+    out = StepArrays.empty(envs) if with_arrays else None
+    written = [envs.reset(seed=1)[0]]
+    other.reset(seed=1)
+    for _ in range(40):
+        for array in written:
+            array[...] = 1 - array
+        written = arrays_of(envs.step(np.ones((5, 1), "f4"), out=out))
+        expected = arrays_of(other.step(np.ones((5, 1), "f4")))
+
+        assert all(map(np.array_equal, written, expected))
+
+
 def test_a_mode_that_does_not_fit_is_said_to(make):
     envs = make(GuestVectorEnv, PENDULUM, configure=(2, 1), autoreset_mode="SameStep")
     envs.reset()

@@ -151,7 +151,7 @@ class GuestVectorEnv(VectorPlaces):
             step = self._env.reset(seed)
         self._slots.clear()
         self._is_over = self._has_failed = False
-        observations, _, _, _, info = _owned(self._show(step))
+        observations, _, _, _, info = self._show(step)
         return observations, info
 
     def step(self, actions: Any, *, out: StepArrays | None = None) -> Outcome:
@@ -176,8 +176,11 @@ class GuestVectorEnv(VectorPlaces):
         if out is not None:
             self._out.require(out)
         self._slots.acted = values
-        outcome = self._start_over() if self._is_over else self._stepped(values)
-        return _owned(outcome) if out is None else out.filled(outcome)
+        if self._is_over:
+            outcome = self._start_over()
+        else:
+            outcome = self._stepped(values, with_views=out is not None)
+        return outcome if out is None else out.filled(outcome)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environment."""
@@ -196,7 +199,8 @@ class GuestVectorEnv(VectorPlaces):
                     figures[index] = Figure(rows[agent], action, index)
         return figures
 
-    def _stepped(self, values: Floats) -> Outcome:
+    def _stepped(self, values: Floats, *, with_views: bool) -> Outcome:
+        """Step all agents; `with_views` returns arrays that the next step may write into."""
         slots = self._slots
         if slots.acting is not None:
             assert self._env.decision is not None
@@ -206,7 +210,8 @@ class GuestVectorEnv(VectorPlaces):
         elif rows.before is slots.in_order and not (
             self._is_same and (len(rows.begun) or len(rows.over))
         ):
-            return self._show_in_order(rows)
+            shown = self._show_in_order(rows)
+            return shown if with_views else _owned(shown)
         else:
             assert self._env.decision is not None
             step = Step((self._env.decision,))
