@@ -2,6 +2,8 @@
 
 import random
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -20,6 +22,18 @@ SLEEP = """(module
   (i64.store (i32.const 24) (i64.const 3600000000000))
   (drop (call $poll (i32.const 0) (i32.const 256) (i32.const 1) (i32.const 512)))))"""
 UNLIMITED = ("--limit", "run_seconds=none")
+IMPORTING = """
+import os, signal, sys
+from arkml.cli import main
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == "arkml.cli.application":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
 
 
 def interrupted(*words, after, command="run", number=signal.SIGINT):
@@ -57,6 +71,14 @@ def test_ctrl_c_ends_a_run_at_once_with_130(tmp_path, text, words):
     assert "Traceback" not in err
     assert "panicked" not in err
     assert out == ""
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_word():
+    ended = subprocess.run(
+        [sys.executable, "-c", IMPORTING, "--version"], capture_output=True, check=False
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
 
 
 def test_ctrl_c_ends_a_game_that_acts_with_its_policy():
