@@ -511,6 +511,8 @@ def test_workers_of_a_training_outlive_a_hive_that_is_started_again(actors):
     training = actors("--actors", "2")
     training.wait_until_it_learns()
     (program,) = eventually(lambda: programs_of(training.process.pid))
+    log = training.out / "hive" / "hive.log"
+    eventually(lambda: " as session 1 (act)" in log.read_text(), LONG)  # the worker takes part
     (hive,) = set(children_of(training.process.pid)) - {program}
     os.kill(hive, signal.SIGKILL)
     eventually(lambda: not is_alive(hive))
