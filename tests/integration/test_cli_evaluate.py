@@ -6,6 +6,7 @@ import signal
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS, POLICIES, arkml, start
+from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 from tests.unit.policy_models import model, node, port, weight
 
 from arkml import evaluate
@@ -40,6 +41,20 @@ def folder(tmp_path_factory):
     )
     (path / "still.onnx").write_bytes(still)
     return path
+
+
+def test_returns_that_are_not_finite_are_shown_told_and_null_in_json(folder):
+    rows = [(INITIAL, 0), (RUNNING, "nan"), (TERMINAL, 1)]
+    (folder / "nan.wat").write_bytes(scripted(*[[(1, *row)] for row in rows]))
+    (folder / "zeros.onnx").write_bytes(zeros(1, 1))
+    words = ("evaluate", "nan.wat", "--policy", "zeros.onnx", "--episodes", "1")
+    shown, told = arkml(*words, cwd=folder), arkml(*words, "--json", cwd=folder)
+
+    assert (shown.status, told.status) == (0, 0), shown.err + told.err
+    assert " nan " in shown.out
+    assert "1 of 1 episodes have a return that is not finite, because the guest gave" in shown.err
+    (rated,) = told.json["policies"]
+    assert (rated["mean_return"], rated["mean_length"]) == (None, 2.0)
 
 
 def test_policies_are_compared_by_their_episodes(folder):

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS
+from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 from tests.integration.watched_runs import with_section
 from tests.waiting import eventually
 
@@ -455,6 +456,24 @@ def test_a_training_is_told_once_that_agents_vanish(policy):
     assert len(client.reports) == 2
     assert [one.partition(";")[0] for one in told] == [
         "evaluation of version 1: agents that vanished without an end: 3"
+    ]
+
+
+def test_a_version_whose_returns_are_not_finite_is_not_rated_and_that_is_no_failure():
+    client, told, failed, rated = Client(), [], [], []
+    rows = [(INITIAL, 0), (RUNNING, "nan"), (TERMINAL, 1)]
+    module = scripted(*[[(agent, *row)] for agent in range(1, 9) for row in rows])
+    with PeriodicEvaluation(task(episodes=2, frames=20), module) as evaluation:
+        evaluation.warn, evaluation.on_failure = told.append, failed.append
+        evaluation.on_rated = lambda: rated.append(True)
+        for version in (1, 2):
+            evaluation.begin(client, "r", version, zeros(1, 1))
+            evaluation.wait()
+
+    assert (client.reports, failed, rated) == ([], [], [True] * 2)
+    assert told == [
+        "evaluation of version 1: 2 of 2 episodes have a return that is not finite, because the"
+        " guest gave such rewards: it is not rated"
     ]
 
 

@@ -1,6 +1,7 @@
 """The episodes of an evaluation."""
 
 import numpy as np
+import pytest
 
 from arkml.abi.codes import EpisodeState
 from arkml.policies.training import Rows
@@ -9,39 +10,60 @@ from arkml.runs.episode_recorder import EpisodeRecorder
 INITIAL, RUNNING, TERMINAL = EpisodeState.INITIAL, EpisodeState.RUNNING, EpisodeState.TERMINAL
 
 
-def submit(episodes, step, state, reward, keep=None):
+def submit(episodes, step, state, reward, keep=None, feature=0.0):
     """Submit one row of agent 7."""
     keep = None if keep is None else np.array([keep])
     episodes.take(
         Rows(
             np.array([7], "u8"), np.array([step], "u8"), 1, np.array([reward], "f4"),
-            np.array([state], "u4"), np.zeros((1, 2), "f4"), np.zeros((1, 1), "f4"), keep,
+            np.array([state], "u4"), np.full((1, 2), feature, "f4"), np.zeros((1, 1), "f4"), keep,
         )
     )  # fmt: skip
 
 
-def test_rows_that_do_not_count_are_in_no_return_and_no_length():
+def test_irregular_rows_are_in_no_return_and_no_length():
     episodes = EpisodeRecorder(10)
     for _ in range(2):
         submit(episodes, 0, INITIAL, 0.0)
         submit(episodes, 1, RUNNING, 2.0)
-        submit(episodes, 2, RUNNING, float("nan"), keep=False)
+        submit(episodes, 2, INITIAL, 8.0, keep=False)
         submit(episodes, 3, TERMINAL, 0.5)
+    submit(episodes, 0, RUNNING, 4.0, keep=False)
+    submit(episodes, 1, TERMINAL, 4.0)
 
     assert episodes.returns == [2.5, 2.5]
     assert episodes.lengths == [2, 2]
 
 
-def test_an_episode_ends_with_a_row_that_does_not_count_too():
+@pytest.mark.parametrize("lost", ["first", "middle", "last", "all"])
+def test_rows_whose_features_are_not_finite_count(lost):
     episodes = EpisodeRecorder(10)
-    submit(episodes, 0, INITIAL, 0.0)
-    submit(episodes, 1, RUNNING, 2.0)
-    submit(episodes, 2, TERMINAL, float("nan"), keep=False)
-    submit(episodes, 0, RUNNING, 4.0, keep=False)
-    submit(episodes, 1, TERMINAL, 4.0)
+    for step, (state, place) in enumerate(
+        [(INITIAL, "first"), (RUNNING, "middle"), (TERMINAL, "last")]
+    ):
+        is_lost = lost in (place, "all")
+        submit(episodes, step, state, 2.0, keep=not is_lost, feature=np.nan if is_lost else 0.0)
 
-    assert episodes.returns == [2.0]
-    assert episodes.lengths == [1]
+    assert (episodes.returns, episodes.lengths) == ([4.0], [2])
+
+
+@pytest.mark.parametrize("state", [RUNNING, TERMINAL])
+@pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf])
+def test_a_reward_that_is_not_finite_makes_a_return_that_is_not(state, reward):
+    episodes = EpisodeRecorder(2)
+    submit(episodes, 0, INITIAL, reward, keep=False)  # no action led to it
+    submit(episodes, 1, TERMINAL, 3.0)
+    submit(episodes, 0, INITIAL, 0.0)
+    submit(episodes, 1, state, reward, keep=False)
+    if state == RUNNING:
+        submit(episodes, 2, TERMINAL, 1.0)
+    played = episodes.played(1, 5)
+
+    assert repr(played.returns) == repr([3.0, float(reward)])
+    assert played.lengths == [1, 1 + (state == RUNNING)]
+    assert played.shortfall == (
+        "1 of 2 episodes have a return that is not finite, because the guest gave such rewards"
+    )
 
 
 def test_an_episode_is_a_success_if_the_guest_has_said_so_in_it():

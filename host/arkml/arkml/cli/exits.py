@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import sys
 import traceback
@@ -118,6 +119,18 @@ def print_error(text: str) -> None:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Write the one JSON object of a `--json` run."""
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    """
+    Write the one JSON object of a `--json` run.
+
+    Numbers that are not finite, which JSON lacks, are null.
+    """
+    sys.stdout.write(json.dumps(_finite(document), indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

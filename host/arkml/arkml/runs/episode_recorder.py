@@ -4,12 +4,14 @@ The recorder of episodes that are played to rate a policy; it adds up their rewa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from arkml.abi.codes import EPISODE_ENDS, EpisodeState
+from arkml.arrays import Marks
 from arkml.hive.protocol.episode_choice import ChosenEnd, EpisodeChoice
 from arkml.policies.training import Rows
 
@@ -20,9 +22,9 @@ class PlayedEpisodes(NamedTuple):
 
     They were played by policy version `version` in `frames` frames. `returns`, `lengths` and
     `successes` have one value for each episode; `successes` is None if the guest has never defined
-    success. `shortfall` is a sentence about missing episodes, empty if there are as many as wanted.
-    `vanished` is the number of episodes in which an agent vanished without an end; other episodes
-    were played instead.
+    success. `shortfall` is a sentence about missing episodes and returns that are not finite, empty
+    if there are as many as wanted and all are finite. `vanished` is the number of episodes in which
+    an agent vanished without an end; other episodes were played instead.
     """
 
     version: int
@@ -42,6 +44,17 @@ def vanishing(count: int) -> str:
     )
 
 
+def not_finite(returns: Sequence[float]) -> str:
+    """Return a sentence about returns that are not finite, empty if all are."""
+    lost = len(returns) - sum(map(math.isfinite, returns))
+    if not lost:
+        return ""
+    return (
+        f"{lost:,} of {len(returns):,} episodes have a return that is not finite, because the guest"
+        " gave such rewards"
+    )
+
+
 class _Ended(NamedTuple):
     """The end of a chosen episode, and the agent that played it."""
 
@@ -54,7 +67,9 @@ class EpisodeRecorder:
     A receiver of rows that adds up the rewards of episodes chosen by an `EpisodeChoice`.
 
     `returns`, `lengths` (in steps) and `successes` belong to the chosen episodes that have ended,
-    in the order of their ends. Rows that do not count are left out of returns and lengths. An
+    in the order of their ends. Irregular rows are left out of returns and lengths, but not those
+    with numbers that are not finite: what a policy does to its guest counts, so the return of an
+    episode with such a reward is not finite either. An
     episode is a success if in it the guest has pushed the metadata SUCCESS with a value other than
     0; `knows_success` is True once the guest has pushed that metadata.
 
@@ -93,8 +108,7 @@ class EpisodeRecorder:
         """
         self._ended.clear()
         self._pass_round(rows.agent.tolist())
-        keep = np.ones(len(rows.agent), bool) if rows.keep is None else rows.keep
-        columns = (rows.agent, rows.reward, rows.state, rows.step, keep)
+        columns = (rows.agent, rows.reward, rows.state, rows.step, _counting(rows))
         chosen, begun = [False] * len(rows.agent), {}
         for row, (agent, reward, state, step, counts) in enumerate(
             zip(*(c.tolist() for c in columns), strict=True)
@@ -175,13 +189,15 @@ class EpisodeRecorder:
         rounds = choice.wanted if choice.is_done else choice.rounds
         kept = [place for place, one in enumerate(self._ends) if one.end.ordinal < rounds]
         successes = [self.successes[place] for place in kept] if self.knows_success else None
+        returns = [self.returns[place] for place in kept]
+        missing = "" if choice.is_done else _shortfall(choice, len(kept), frames)
         return PlayedEpisodes(
             version,
-            [self.returns[place] for place in kept],
+            returns,
             [self.lengths[place] for place in kept],
             successes,
             frames,
-            "" if choice.is_done else _shortfall(choice, len(kept), frames),
+            "; ".join(filter(None, (missing, not_finite(returns)))),
             choice.vanished,
         )
 
@@ -230,6 +246,17 @@ class EpisodeRecorder:
         del self._open[agent]
         self.choice.leave(agent)
         self._succeeded.discard(agent)
+
+
+def _counting(rows: Rows) -> Marks:
+    """Return the rows that count, bool, [n]: those to learn from, and those that are not finite."""
+    if rows.keep is None:
+        return np.ones(len(rows.agent), bool)
+    with np.errstate(invalid="ignore"):
+        finite = np.isfinite(rows.features).all(axis=1) & np.isfinite(rows.reward)
+    is_in_turn = (rows.step == 0) == (rows.state == EpisodeState.INITIAL)
+    counting: Marks = rows.keep | (~finite & is_in_turn)
+    return counting
 
 
 def _shortfall(choice: EpisodeChoice, counted: int, frames: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -253,6 +254,7 @@ class PeriodicEvaluation(Closing):
                 played[name] = played[name] and again[name] and played[name] + again[name]
             played["shortfall"] = again["shortfall"] or played["shortfall"]
             played["vanished"] += again["vanished"]
+            played["unrated"] = again.get("unrated", "")
             if again["shortfall"]:  # so would be the next
                 break
         if played["returns"]:
@@ -297,7 +299,8 @@ class PeriodicEvaluation(Closing):
         """
         Return the episodes of a version, recorded in the file `trace`.
 
-        Raises EvaluationFailed and OSError.
+        There are none if the return of one is not finite: a mean without it would be of those that
+        went well. Raises EvaluationFailed and OSError.
         """
         process, is_new = self._started()
         assert process.stdin is not None
@@ -320,6 +323,10 @@ class PeriodicEvaluation(Closing):
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise EvaluationFailed(f"the evaluation failed: {answer['error']}")
+        if not all(map(math.isfinite, answer["returns"])):
+            unrated = f"{answer['shortfall']}: it is not rated"
+            answer |= {"returns": [], "lengths": [], "successes": None, "unrated": unrated}
+            answer["shortfall"] = ""
         return answer
 
     def _started(self) -> tuple[subprocess.Popen[bytes], bool]:
@@ -348,12 +355,14 @@ class PeriodicEvaluation(Closing):
 
     def _report(self, wanted: _Wanted, played: dict[str, Any]) -> None:
         """Tell the episodes of a version. Raises EvaluationFailed for `on_failure` without any."""
-        if not played["returns"] and self.on_failure is not None:
+        unrated = played.get("unrated", "")
+        if not (played["returns"] or unrated) and self.on_failure is not None:
             raise EvaluationFailed(f"evaluation of version {wanted.version}: {played['shortfall']}")
         vanished = vanishing(played["vanished"]) if played["vanished"] else ""
         unshown = _unshown(played["unshown"]) if "unshown" in played else ""
         doubts = (
             (played["shortfall"],) * 2,
+            ("unrated", unrated),
             ("vanished", vanished),
             ("unshown", unshown),
             ("refused", played.get("refused", "")),

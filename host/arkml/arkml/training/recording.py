@@ -24,7 +24,7 @@ from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.policies.training import Rows
-from arkml.runs.episode_recorder import EpisodeRecorder, PlayedEpisodes
+from arkml.runs.episode_recorder import EpisodeRecorder, PlayedEpisodes, not_finite
 from arkml.runs.evaluation_guests import PlayProgress, play_episodes
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import QUIET_GRANT
@@ -55,8 +55,8 @@ class Recording:
         lengths: int64, [episodes], of the same episodes, in steps.
         frames: Number of frames that were stepped.
         seconds: Wall time of these frames.
-        shortfall: A sentence about missing episodes, empty if there are as many as wanted and all
-            count.
+        shortfall: A sentence about missing episodes and returns that are not finite, empty if there
+            are as many as wanted and all count.
 
     """
 
@@ -289,7 +289,7 @@ def _left_out(recorder: RowRecorder, played: PlayedEpisodes) -> str:
     if recorder.choice.unended:
         return played.shortfall
     if counted == ended:
-        return ""
+        return not_finite(played.returns)
     return (
         f"{counted:,} of {ended:,} episodes count, as many of each agent as ended within"
         f" {played.frames:,} frames; the file has the rows of all"

@@ -425,7 +425,8 @@ class EvaluationResult:
         successes: bool, [episodes], or None if the guest pushes no metadata "success".
         frames: Number of frames that were stepped.
         seconds: Wall time of these frames.
-        shortfall: A sentence about missing episodes, empty if there are as many as wanted.
+        shortfall: A sentence about missing episodes and returns that are not finite, empty if there
+            are as many as wanted and all are finite.
 
     """
 
