@@ -168,6 +168,23 @@ def test_a_learner_of_a_package_that_has_read_all_rows_and_has_no_update_due_is_
     assert (told in caplog.messages) is waits
 
 
+class Reporting(Ended):
+    """A client of a hive whose learner reports the rows that it has read after a moment."""
+
+    def metrics(self, _):
+        read = self._infos[0].latest["time/total_timesteps"]
+        return done([("time/total_timesteps", read, 0)])
+
+
+def test_the_metrics_of_a_training_are_of_its_last_rows(grounded):
+    known = replace(RUN, status=Status.RUNNING, rows=320)
+    infos = [replace(known, latest={"time/total_timesteps": read}) for read in (64.0, 256.0, 320.0)]
+    with RunMonitor(hives_of(grounded), lambda _: None) as monitor:
+        outcome = gather(Reporting(*infos), RUN, grounded.load(ACTOR), monitor)
+
+    assert outcome.metrics == {"time/total_timesteps": 320.0}
+
+
 class Late(Ended):
     """A client of a hive that does not answer a question about its run in time, but the next."""
 

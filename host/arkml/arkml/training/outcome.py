@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from arkml.base.loggers import SafeLogger
 from arkml.base.terminal import harmless
 from arkml.errors import HiveError, HiveRefused, HiveUnreachable, NotFound
-from arkml.hive.protocol.runs import OVER
+from arkml.hive.protocol.runs import OVER, Status
 from arkml.training.monitor import RunMonitor
 from arkml.training.results import (
     EVALUATION_RETURN,
@@ -46,6 +46,7 @@ _PATIENCE_GONE = 3.0  # of one that was gone just now
 _PATIENCE_UPDATE = 120.0  # of a first update, which is compiled before
 _TOLD_AFTER = 2.0  # of it, after which people are told of the wait
 _PATIENCE_ROWS = 5.0  # of rows that are on their way
+_PATIENCE_REPORT = 3.0  # of the metrics of the last ones
 _SLICE = 0.1
 _POLL = 0.01
 _NOT_BEGUN = "its learner had not begun, train for longer"
@@ -184,6 +185,7 @@ def gather(
     if membership is not None:  # the hive's counts should have the last rows
         answers.until(membership.deliver, _PATIENCE_ROWS)
     try:
+        _wait_for_report(client, run, answers)
         for name in curves:
             points = answers.wait(client.series(run.id, name))
             newest = {point.step: point.value for point in points}  # updates without new rows
@@ -240,6 +242,20 @@ def _wait_for_update(
                 log.info(wait, run.name, first.learner, _PATIENCE_UPDATE)
             answers.until(lambda: False, _SLICE)
     return first, info
+
+
+def _wait_for_report(client: HiveClient, run: RunInfo, answers: PatientClient) -> None:
+    """
+    Wait a moment for the metrics of the last rows, which a learner reports once a second.
+
+    Raises HiveError.
+    """
+    until = time.monotonic() + _PATIENCE_REPORT
+    while not answers.is_over and time.monotonic() < until:
+        info = answers.wait(client.run(run.id))
+        if info.status is not Status.RUNNING or info.latest.get(ROWS_READ, -1.0) >= info.rows:
+            return
+        answers.until(lambda: False, _SLICE)
 
 
 def _unlearned(
