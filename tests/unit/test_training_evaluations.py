@@ -46,7 +46,7 @@ class Played:
     def __init__(self, directory, play, task=APPLET, names=("walker",), **options):
         self.client, self.version, self.played = Client(), 1, []
         self.monitor = SimpleNamespace(
-            warnings=[], evaluations=[], is_stopped=False,
+            warnings=[], evaluations=[], is_stopped=False, updates=9,
             keep_evaluation=print, highest_evaluation=lambda: None,
         )  # fmt: skip
         self.monitor.add_evaluation = self.monitor.evaluations.append
@@ -271,6 +271,18 @@ def test_the_last_version_is_rated_and_the_best_plays_again_where_evaluations_ha
     assert (begun.played, short.played) == ([2, 3, 3], [])
     assert [one.version for one in begun.monitor.evaluations] == [2, 3]
     assert (begun.ratings.confirmed.version, short.ratings.confirmed) == (3, None)
+
+
+def test_a_training_that_has_rated_its_first_version_alone_is_told(made):
+    trainings = [made(eval_every=1) for _ in range(3)]
+    trainings[1].rate(2)
+    trainings[2].monitor.updates = 0
+    for one in trainings:
+        one.ratings.finish(1.0)
+
+    (warning,) = trainings[0].monitor.warnings
+    assert warning.startswith("only version 1 was rated, the policy from before the first update")
+    assert [one.monitor.warnings for one in trainings[1:]] == [[], []]
 
 
 def test_a_training_that_has_reached_its_goal_rates_no_further_version(made):

@@ -33,6 +33,10 @@ _UNRATED = (
     "the last policy is not rated, since that takes longer than {:.0f} s: an earlier one is the"
     " best of those that are, and the last may be better (arkml evaluate rates it)"
 )
+_UNLEARNED = (
+    "only version 1 was rated, the policy from before the first update, since no other has acted:"
+    " the last policy may be better (arkml evaluate rates it); train for longer"
+)
 _INSTEAD = "no further evaluations are played, and episodes of training decide"
 
 
@@ -178,6 +182,8 @@ class TrainingEvaluations(Closing):
             elif self._played.is_busy and not monitor.is_stopped:
                 self._warn_once(_UNRATED.format(limit))
                 return
+        if monitor.updates and {one.version for one in monitor.evaluations} == {1}:
+            self._warn_once(_UNLEARNED)
         self.confirmed = self._played.play_again(is_late)
 
     def close(self) -> None:
