@@ -6,10 +6,12 @@ import time
 import uuid
 
 import pytest
-from tests.integration.command_line import arkml
+from tests.integration.command_line import GUESTS, arkml
 from tests.integration.hive_service import ACTIONS, FEATURES, Service, request, rows, start_hive
 from tests.waiting import eventually
 
+from arkml import train
+from arkml.errors import NotFound
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.rows import RowKind, encode
 
@@ -280,6 +282,28 @@ def test_a_client_says_that_its_run_is_pending_and_that_it_is_not_any_more(crowd
         assert logged(f"run {second} has a learner now")
 
     assert session.place == 0
+
+
+def test_a_training_that_ends_while_its_run_is_pending_says_so_and_leaves_the_run(
+    crowded, tmp_path
+):
+    seen = []
+
+    def look(state):
+        seen.append(state.run_id)
+        return len(list(filter(None, seen))) < 2  # the hive was asked about the run
+
+    with pytest.raises(NotFound) as refused:
+        train(
+            GUESTS / "c_reach.wasm", hive=crowded.base.removesuffix("/v1"), token=crowded.token,
+            directory=tmp_path, minutes=60, progress=look,
+        )  # fmt: skip
+
+    assert "it waits for a learner as number 1 of the runs that wait: train for" in str(
+        refused.value
+    )
+    assert crowded.run(seen[-1])["sessions"] == 0
+    assert crowded.run(seen[-1])["status"] == "stopped"
 
 
 def test_a_client_whose_session_was_forgotten_joins_again_and_its_rows_arrive(make_service, logged):

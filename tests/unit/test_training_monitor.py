@@ -182,6 +182,22 @@ def test_frames_after_a_session_has_failed_are_neither_counted_nor_evaluated():
     assert ratings.frames == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("place", "is_given_up"), [(1, False), (0, True)])
+def test_a_guest_without_a_policy_is_given_up_unless_its_run_waits_for_a_learner(
+    place, is_given_up
+):
+    with monitor_of(replace(RUN, place=place)) as monitor:
+        monitor.close()
+        monitor._look()
+        monitor._hives.is_training = False
+        loop = TrainingLoop(Goal(9, None, None), None, monitor, is_once=False, cancel=print)
+        loop._began = loop._missed = float("-inf")
+        has_run = loop._has_run()
+
+        assert not has_run
+        assert loop.is_due() is is_given_up
+
+
 @pytest.mark.parametrize("ratings", [None, Ratings(decides=False)])
 @pytest.mark.parametrize(("episodes", "ended"), [(19, "frames"), (20, "return")])
 def test_the_first_few_episodes_of_training_reach_no_goal(episodes, ended, ratings):

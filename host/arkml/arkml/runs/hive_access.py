@@ -243,6 +243,7 @@ class HiveAccess(Closing):
         limit: Cuts off the episodes of training, or None.
         kept: Memberships in runs that are kept until `close`, for guests that replace others that
             were cut off.
+        beginning: Memberships of guests that wait for the first policy of their run.
         join: Id or name of the run that the first run of the guests joins, empty to start one.
         folder: Folder of the file of guests that are given as bytes, None if it is not known.
         goal: The goal of the training, which the hive gets with each run, or None.
@@ -266,6 +267,7 @@ class HiveAccess(Closing):
         self.feed: DemonstrationFeed | None = None
         self.limit: StepLimit | None = None
         self.kept: list[RunMembership] = []
+        self.beginning: list[RunMembership] = []
         self.join = ""
         self.folder: Path | None = None
         self.goal: RunGoal | None = None
@@ -495,7 +497,7 @@ class HiveAccess(Closing):
             stack.callback(self.threads.close)
             for client in self._clients.values():
                 stack.callback(client.close)
-            for membership in self.kept:
+            for membership in (*self.kept, *self.beginning):
                 membership.leave(stop=False)
             is_gone = self._clients and all(one.is_gone for one in self._clients.values())
             wait(list(self.farewells), timeout=_LEAVING_GONE if is_gone else _LEAVING)

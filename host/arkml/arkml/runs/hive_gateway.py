@@ -220,11 +220,14 @@ class HiveRunGateway:
                     farewells=self._hives.farewells,
                     limit=self._hives.limit,
                 )
+        self._hives.beginning.append(membership)
         try:
             policy = membership.policy()
         except BaseException:
             membership.leave(stop=False)
             raise
+        finally:
+            self._hives.beginning.remove(membership)
         self._keep(membership)
         own_run = HiveRun(client, run.id, self._later)
         opened = self._hives.note_training

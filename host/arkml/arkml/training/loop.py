@@ -15,7 +15,7 @@ from arkml.training.results import TrainingEnd
 from arkml.training.training_options import Goal
 
 _IDLE = 0.005  # seconds between two frames before there is a run
-_NO_RUN = 90.0  # seconds after which a guest that starts none is given up
+_NO_RUN = 90.0  # seconds after which a guest that starts none is given up, outside of a queue
 _LOOK = 0.1  # seconds between two looks at a step that may have to be ended
 _PATIENCE = 1.0  # seconds that a step gets to end by itself
 
@@ -69,6 +69,7 @@ class TrainingLoop:
         self._steps = 0
         self._over = threading.Event()
         self._began = time.monotonic()
+        self._missed = self._began  # the time from which on the guest could have had a run
         self._run_began: float | None = None
 
     def run(
@@ -159,16 +160,18 @@ class TrainingLoop:
     def _note_run(self) -> None:
         if self._run_began is None and self._monitor.has_run:
             self._run_began = time.monotonic()
+        elif self._monitor.is_pending:
+            self._missed = time.monotonic()
 
     def _end(self) -> TrainingEnd | None:
         """Return the reason to end the loop now, such as "minutes", or None."""
         goal = self._goal
         if goal.frames is not None and self.frames >= goal.frames:
             return "frames"
-        since = time.monotonic() - (self._run_began or self._began)
-        if goal.minutes is not None and since >= 60 * goal.minutes:
+        now = time.monotonic()
+        if goal.minutes is not None and now - (self._run_began or self._began) >= 60 * goal.minutes:
             return "minutes"
-        if self._run_began is None and since > _NO_RUN and not self._is_once:
+        if self._run_began is None and now - self._missed > _NO_RUN and not self._is_once:
             return "finished"
         if self._monitor.is_stopped:
             return "stopped"

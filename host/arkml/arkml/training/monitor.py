@@ -121,6 +121,11 @@ class RunMonitor(Closing):
         """True if the guest takes part in a run."""
         return self._hives.is_training
 
+    @property
+    def is_pending(self) -> bool:
+        """True if the run waits for a learner among other runs of its hive, as far as is known."""
+        return self.info is not None and self.info.place > 0
+
     def has_session(self) -> bool:
         """Return whether the hive takes rows of the guest; if not, ask it for the reason."""
         if not self.session_failure():

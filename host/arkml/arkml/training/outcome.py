@@ -167,8 +167,7 @@ def gather(
     except (HiveError, NotFound) as error:
         if held is None:
             if isinstance(error, NotFound):
-                end = _end(told or info, monitor)
-                why = f"its learner ended: {end}" if end else _NOT_BEGUN
+                why = _why_no_policy(told or info, monitor)
                 raise NotFound(f"run {run.name!r} has no policy yet: {why}") from error
             raise NotFound(f"run {run.name!r} has no policy that is known: {error}") from error
         kind, (version, best) = "held", held
@@ -284,6 +283,17 @@ def _end(info: RunInfo, monitor: RunMonitor) -> str:
     """Return the reason of the last end of a learner, empty if none has ended."""
     own = "" if info.status in OVER else info.reason  # that of a run which is over is of its end
     return harmless(own or monitor.learner_end or info.reason)
+
+
+def _why_no_policy(info: RunInfo, monitor: RunMonitor) -> str:
+    """Return a sentence on why a run has no policy yet, with what to do about it."""
+    if info.place:
+        return (
+            f"it waits for a learner as number {info.place} of the runs that wait: train for"
+            " longer, or stop another run of its hive (--max-learners says how many learn at once)"
+        )
+    end = _end(info, monitor)
+    return f"its learner ended: {end}" if end else _NOT_BEGUN
 
 
 class _FirstUpdate(NamedTuple):
