@@ -11,7 +11,7 @@ from tests.integration.hive_service import ACTIONS, FEATURES, Service, request, 
 from tests.waiting import eventually
 
 from arkml import train
-from arkml.errors import NotFound
+from arkml.errors import NotFound, Unavailable
 from arkml.hive.client import HiveClient
 from arkml.hive.protocol.rows import RowKind, encode
 
@@ -304,6 +304,22 @@ def test_a_training_that_ends_while_its_run_is_pending_says_so_and_leaves_the_ru
     )
     assert crowded.run(seen[-1])["sessions"] == 0
     assert crowded.run(seen[-1])["status"] == "stopped"
+
+
+def test_a_training_that_may_not_join_a_run_ends_with_the_reason_and_without_a_policy(
+    make_service, tmp_path
+):
+    service = make_service({"lease": 3_600.0}, sessions_per_run=1)
+    run = service.create(features=4, actions=2)
+    service.join(run, features=4)
+    service.wait_for_status(run, "running")
+    with pytest.raises(Unavailable, match=r"has 1 sessions, and may have 1 \(--max-sessions-a-run"):
+        train(
+            GUESTS / "c_reach.wasm", hive=service.base.removesuffix("/v1"), token=service.token,
+            directory=tmp_path / "out", join="run", frames=300,
+        )  # fmt: skip
+
+    assert not list(tmp_path.glob("out/*.onnx"))
 
 
 def test_a_client_whose_session_was_forgotten_joins_again_and_its_rows_arrive(make_service, logged):

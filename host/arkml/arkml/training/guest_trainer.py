@@ -473,6 +473,8 @@ class GuestTrainer(Closing):
         monitor.close()
         if not hives.started:
             raise self.error or NotFound(self._no_run())
+        if self.error is not None and not hives.is_training:
+            raise self.error  # what a run has that was joined is the work of others
         client, run = hives.started[0]
         subject, reports = self._runner.subject, list(self._evaluations.reports)
         try:

@@ -50,7 +50,7 @@ _QUIET = 15.0  # seconds after which a guest that trains nothing is worth a warn
 _FINAL = (401, 403, 410, 429, 507)
 """
 Final statuses of a hive: for a wrong token, for a run whose time is over, for a hive with all the
-runs that it may have, or with a full disk.
+runs or sessions that it may have, or with a full disk.
 """
 _DENIED = (401, 403)
 """Statuses of a hive whose token was revoked, or has expired."""
@@ -356,8 +356,10 @@ class RunMonitor(Closing):
     def _refusal(self) -> ArkmlError | None:
         """Return the error for which no guest will ever get a policy, None while one may."""
         failure, grant = self._hives.failure, self._hives.grant
-        if self._hives.started:
-            return None
+        is_final = isinstance(failure, HiveRefused) and failure.status in _FINAL
+        if self._hives.started:  # or joined, where its hive admits no session more
+            is_refused = is_final and not self._hives.is_training
+            return Unavailable(str(failure)) if is_refused else None
         is_late = time.monotonic() - self._began >= _UNANSWERED
         if is_late and not grant.is_embedded and (absence := self._hives.absence):
             return Unavailable(absence)
@@ -365,7 +367,7 @@ class RunMonitor(Closing):
             return None
         if isinstance(failure, InvalidSettings):  # the guest would ask for the same again
             return failure
-        if isinstance(failure, HiveRefused) and failure.status in _FINAL:
+        if is_final:
             return Unavailable(str(failure))
         if isinstance(failure, HiveRefused) and failure.status == _ABSENT and grant.checkpoint:
             return NotTrainable(str(failure))
