@@ -1021,6 +1021,21 @@ def test_rows_are_taken_again_once_a_directory_that_was_away_is_back(service, ru
     assert audit(service, run_id)["held"] == 20
 
 
+@pytest.mark.own_hive
+def test_a_run_goes_on_whose_data_directory_was_away(service, run_id, sid):
+    service.wait_for_status(run_id, "running")
+    data, away = service.hive.data, service.hive.data.with_name("away")
+    data.rename(away)
+    gone = service.push(sid, rows(10), 1)
+    meanwhile = service.run(run_id)["status"]
+    away.rename(data)
+    back = service.push(sid, rows(10), 1)
+
+    assert [gone.status_code, meanwhile, back.status_code] == [503, "running", 200]
+    directory(service, run_id).rename(away)
+    assert service.run(run_id)["status"] == "not_found"
+
+
 def resource_limits(pid, size):
     """Let a process write files of at most `size` bytes; what it was before."""
     import resource

@@ -75,6 +75,7 @@ def monitor_of(answer, *, is_own=False):
     [
         (replace(RUN, status=Status.STOPPED, reason="its hours are over"), RunGone, "its hours"),
         (replace(RUN, status=Status.STOPPED), RunGone, "run 'walker' was stopped at its hive"),
+        (replace(RUN, status=Status.NOT_FOUND), RunGone, "its files were removed at its hive"),
         (replace(RUN, status=Status.ABORTED, reason="no memory"), RunAborted, "no memory"),
         (HiveRefused("there is no run r1", 404), RunGone, "run 'walker' is gone: there is no"),
         (HiveRefused("the token has expired", 401), HiveRefused, "the token has expired"),

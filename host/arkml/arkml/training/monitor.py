@@ -337,7 +337,9 @@ class RunMonitor(Closing):
         if info.status in OVER:
             if not self.is_own_end():
                 reason = f": {info.reason}" if info.reason else ""
-                self.verdict = RunGone(f"run {info.name!r} was stopped at its hive{reason}")
+                is_removed = info.status is Status.NOT_FOUND
+                end = "is gone: its files were removed at" if is_removed else "was stopped at"
+                self.verdict = RunGone(f"run {info.name!r} {end} its hive{reason}")
             return
         known = before is not None and (before.status, before.reason) == (info.status, info.reason)
         self.learner_end = info.reason or self.learner_end

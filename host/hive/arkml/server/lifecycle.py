@@ -121,6 +121,7 @@ class Lifecycle:
         seed = document.request.settings.seed
         self.workers = RunWorkers(document.id, document.owner, seed, parts.workers)
         self._directory = directory
+        self._lock = options.data / "lock"  # missing while the whole data directory is away
         self._document = document
         self._policies = policies
         self._timeouts = options.timeouts
@@ -140,7 +141,7 @@ class Lifecycle:
     @property
     def status(self) -> Status:
         """The status of the run."""
-        if not (self._directory / DOCUMENT_NAME).exists():
+        if not (self._directory / DOCUMENT_NAME).exists() and self._lock.exists():
             return Status.NOT_FOUND
         if self._document.is_over:
             return Status.TERMINATING if self._is_stopping else self._document.status
