@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from tests.integration import command_line
 from tests.integration.command_line import GUESTS, ROOT
 from tests.integration.hive_service import Service
 from tests.waiting import eventually
@@ -67,6 +68,19 @@ def test_a_run_of_a_colleague_is_joined_by_its_name_with_a_token_that_acts(servi
     assert shown["run"]["status"] != "stopped"  # it is not bob's
     assert "goal" not in shown["run"]
     assert len(service.get("/runs").json()["runs"]) == before + 2
+
+
+def test_the_updates_of_a_joined_run_are_shown_without_a_rate_of_this_host(service, tmp_path):
+    run = started(service, "of eve")
+    ended = command_line.arkml(
+        "train", REACH, "--hive", service.base.removesuffix("/v1"), "--join", run,
+        "--frames", 700, "--eval-every", "never", "--out", tmp_path / "out",
+        ARKML_HIVE_TOKEN=service.token,
+    )  # fmt: skip
+    (updates,) = [line for line in ended.out.splitlines() if line.strip().startswith("updates ")]
+
+    assert int(updates.split()[1].replace(",", "")) > 0
+    assert "/s" not in updates
 
 
 @pytest.mark.parametrize(

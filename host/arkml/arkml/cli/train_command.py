@@ -408,7 +408,8 @@ def _show(
     if as_json:
         print_json(document)
     else:
-        show(document, is_new=not options.resume and options.checkpoint is None)
+        is_new = not (options.resume or options.join or options.checkpoint is not None)
+        show(document, is_new=is_new)
     return _status(result.errors)
 
 

@@ -294,7 +294,8 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
     """
     Print the table of a finished training on stdout.
 
-    `is_new` is False if the training continued an earlier one, whose updates are counted, too.
+    `is_new` is False if the training continued an earlier one, or joined that of others, whose
+    updates are counted, too.
     """
     from arkml.cli import tables
 
