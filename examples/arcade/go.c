@@ -6,6 +6,7 @@
 #define GAME_ACTION int
 #define GAME_FEATURES 100
 #define GAME_BRANCHES 50
+#define GAME_COPIES 256 /* the masks of full boards are 3.6 kB each, and a batch may have 1 MiB */
 #define GAME_PARTS \
     {"name": "board", "kind": "grid", "shape": [7, 7, 2], "low": 0, "high": 1, \
      "choices": {"are": "cells", "first": 1}}, \

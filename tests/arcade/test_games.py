@@ -19,6 +19,7 @@ from arkml.envs.pettingzoo_env import parallel_env
 
 GAMES = sorted(name for name, path in games().items() if not compiler.is_plus(path))
 STEPS = 10_000
+FULL = 300  # frames after which the boards of a game have been full
 ONE = {"configure": (1, "{seed}")}
 WITHOUT_CHANCE = {"gpudrive"}  # its cars and roads are recorded
 LEAVES = {"cpr"}  # agents that end leave the game until all have
@@ -92,6 +93,16 @@ def test_the_agents_of_a_game_are_a_vector(game):
     envs.close()
 
     assert np.isfinite(rewards).all()
+
+
+def test_a_game_that_nobody_configures_is_played_until_its_boards_are_full(game):
+    with GuestEnv(game) as environment:
+        (decision,) = environment.reset(seed=1).decisions
+        chance = np.random.default_rng(1)
+        for number in range(FULL):
+            step = environment.step(answers(decision, chance))
+            assert step.error is None, number
+            (decision,) = step.decisions
 
 
 def test_a_game_follows_from_its_seed(game):
