@@ -6,10 +6,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from tests.integration.test_learner import write_run
 
 from arkml.abi.codes import SnapshotFormat
 from arkml.hive.protocol.settings import Settings
 from arkml.learning.algorithm import Diverged, Layer
+from arkml.learning.learner import Learner
 from arkml.learning.normalizer import Normalizer, Scaling
 from arkml.learning.policy_graph import ExportWrong, to_onnx
 from arkml.learning.ppo import Ppo
@@ -122,6 +124,22 @@ def test_weights_that_are_not_finite_are_not_exported(algorithm, part):
 
     with pytest.raises(Diverged, match="not finite after update 0"):
         made.policy()
+
+
+def test_a_policy_of_any_learner_with_a_weight_that_is_nan_is_not_published(tmp_path, monkeypatch):
+    learner = Learner.open(write_run(tmp_path / "run", Settings(2, 1)))
+    policy = learner.algorithm.policy()
+    model = onnx.load_from_string(policy.model)
+    weight = next(each for each in model.graph.initializer if len(each.dims) == 2)
+    values = onnx.numpy_helper.to_array(weight).copy()
+    values[0, 0] = np.nan
+    weight.raw_data = values.tobytes()
+    broken = policy._replace(model=model.SerializeToString())
+    monkeypatch.setattr(learner.algorithm, "policy", lambda: broken)
+
+    with pytest.raises(Diverged, match=f"the weight '{weight.name}' of the policy is NaN"):
+        learner.export()
+    assert not list((tmp_path / "run").rglob("*.onnx"))
 
 
 def test_the_host_takes_the_model_with_its_noise_and_values():

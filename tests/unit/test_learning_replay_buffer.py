@@ -584,6 +584,15 @@ def test_chains_take_agent_ids_of_64_bits():
     assert found.previous.tolist() == [-1, 0]
 
 
+def test_a_body_without_rows_extends_no_chain():
+    chains = TrajectoryIndex(0.5)
+    chains.extend(columns(episode(1, 3)[:2]), 0)
+    found = chains.extend(columns([]), 2)
+
+    assert [len(each) for each in (found.previous, found.discounted, *found.episodes)] == [0] * 5
+    assert chains.extend(columns(episode(1, 3)[2:3]), 2).previous.tolist() == [1]
+
+
 def test_rows_are_hashed_only_where_an_audit_is_asked_for(monkeypatch):
     audited = memory(episode(1, 10)).audit()
     monkeypatch.delenv(AUDIT)

@@ -43,7 +43,7 @@ class State:
 
 
 class PolicyModel(NamedTuple):
-    """A policy as ONNX, after `n_opts` updates; its answers are checked."""
+    """A policy as ONNX, after `n_opts` updates; it is not published if a weight is NaN."""
 
     model: bytes
     n_opts: int
@@ -59,12 +59,6 @@ class Added(NamedTuple):
 
     returns: npt.NDArray[np.float64]
     episodes: FinishedEpisodes
-
-    @classmethod
-    def nothing(cls) -> Added:
-        """Return the result of adding no rows."""
-        none = np.zeros(0, np.int64)
-        return cls(np.zeros(0), FinishedEpisodes(np.zeros(0), none, none))
 
 
 class HeldRows(NamedTuple):

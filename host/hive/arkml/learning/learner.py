@@ -61,6 +61,7 @@ from arkml.learning.algorithm import Algorithm, MakeAlgorithm
 from arkml.learning.checkpoint_files import Checkpoint, CheckpointDamaged, shaping_settings
 from arkml.learning.experience import Experience
 from arkml.learning.normalizer import Normalizer
+from arkml.learning.policy_graph import require_numbers
 from arkml.learning.rollout_buffer import RolloutBuffer
 from arkml.learning.run_directory import LogReader, PolicyFile, Publisher, RunDirectory
 
@@ -286,7 +287,9 @@ class Learner:
         began = time.monotonic()
         if adopt:
             self.experience.normalizer.adopt()
-        return self.publisher.write(self.algorithm.policy(), began)
+        policy = self.algorithm.policy()
+        require_numbers(policy.model)
+        return self.publisher.write(policy, began)
 
     def save(self, *, best: bool = False) -> SavedCheckpoint:
         """

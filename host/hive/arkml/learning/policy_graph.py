@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from arkml.base.native_imports import import_onnxruntime
 from arkml.batches import Floats
 from arkml.errors import HiveError
-from arkml.learning.algorithm import Layer
+from arkml.learning.algorithm import Diverged, Layer
 from arkml.learning.networks import LEAST_OPEN
 from arkml.learning.normalizer import CLIP, Scaling
 from arkml.learning.tensors import Tensors
@@ -311,6 +311,14 @@ def run(model: bytes, inputs: Mapping[str, Floats], outputs: Sequence[str]) -> l
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     answers: list[Floats] = session.run(list(outputs), dict(inputs))
     return answers
+
+
+def require_numbers(model: bytes) -> None:
+    """Raise Diverged if a weight of an ONNX model is NaN; infinity may be a bound."""
+    for weight in onnx.load_from_string(model).graph.initializer:
+        values = numpy_helper.to_array(weight)
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            raise Diverged(f"the weight {weight.name!r} of the policy is NaN")
 
 
 def require_close(

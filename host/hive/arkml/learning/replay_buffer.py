@@ -194,8 +194,6 @@ class ReplayBuffer:
         """
         Add rows of one session, in push order, or none if memory is short; see `RowStore.add`.
         """
-        if not len(columns):
-            return Added.nothing()
         self._memory.claim(min(self.held + len(columns), self._capacity))
         self._chains.note_rewards(columns.reward)
         chains = self._chains.index(session, kind)

@@ -240,8 +240,6 @@ class RolloutBuffer:
         """
         Add rows of one session, in push order, or none if memory is short; see `RowStore.add`.
         """
-        if not len(columns):
-            return Added.nothing()
         self._reserve(self.held + len(columns))
         self._chains.note_rewards(columns.reward)
         chains = self._chains.index(session, kind)

@@ -129,6 +129,9 @@ class TrajectoryIndex:
             bounds: The bounds to which rewards are clipped in returns.
 
         """
+        if not len(columns):  # all rows of the body were refused
+            none = np.zeros(0, np.int64)
+            return Extension(none, np.zeros(0), FinishedEpisodes(np.zeros(0), none, none))
         order = np.argsort(columns.agent, kind="stable")
         rows = _Sorted(columns, order, first)
         slots = self._find(rows.agents)
