@@ -92,6 +92,16 @@ def test_rows_that_are_not_kept_do_not_go_out():
     assert world.outbox.appended == 2
 
 
+def test_rows_that_are_left_out_are_counted_if_a_feature_or_the_reward_is_not_finite():
+    outbox, none = World().outbox, np.zeros(5, np.uint32)
+    reward, features = np.zeros(5, np.float32), np.zeros((5, FEATURES), np.float32)
+    reward[[1, 3]], features[[2, 3], 1] = [np.nan, -np.inf], np.nan
+    actions = np.zeros((5, ACTIONS), np.float32)
+    outbox.append(none, none, 5, reward, none, features, actions, np.arange(5) == 0)
+
+    assert [outbox.take_non_finite() for _ in range(2)] == [3, 0]
+
+
 def test_a_body_holds_rows_of_one_kind():
     world = World()
     world.append(2)

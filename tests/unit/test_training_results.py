@@ -192,6 +192,13 @@ def test_values_outside_of_their_bounds_are_told():
     )
 
 
+@pytest.mark.parametrize(("count", "rows"), [(1, "1 row was"), (1_234, "1,234 rows were")])
+def test_rows_with_numbers_that_are_not_finite_are_told(count, rows):
+    one = replace(RESULT, metrics={"features/non_finite": float(count)})
+
+    assert one.health == (f"{rows} not learned from: numbers in them were not finite",)
+
+
 def test_refused_rows_are_shown_by_reason(capsys):
     refused = Statistics()
     refused.refusals[SENTENCE] = 1_234

@@ -181,7 +181,7 @@ class Outbox:
         """
         Copy n rows into the queue, or only the rows marked in `keep`. Never blocks.
 
-        Rows that are left out are counted if their features are not finite.
+        Rows that are left out are counted if their features or their rewards are not finite.
 
         Args:
             agent: Id of the agent of each row, [n].
@@ -198,7 +198,8 @@ class Outbox:
 
         """
         if keep is not None:
-            self._non_finite += int((~np.isfinite(features[~keep]).all(axis=1)).sum())
+            finite = np.isfinite(features[~keep]).all(axis=1) & np.isfinite(reward[~keep])
+            self._non_finite += int((~finite).sum())
             agent, step, reward, state = agent[keep], step[keep], reward[keep], state[keep]
             features, action = features[keep], action[keep]
             masks = None if masks is None else masks[keep]

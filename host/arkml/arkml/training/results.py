@@ -60,6 +60,9 @@ EQUAL_REWARDS, CONSTANT_FEATURES = "rollout/equal_rewards", "features/constant"
 OUTSIDE = "features/outside"
 """Metric of a run: values of images, and of sampled categories and counts, beyond their bounds."""
 
+NON_FINITE = "features/non_finite"
+"""Metric of a run: rows that were not taken because of numbers that are not finite."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -356,6 +359,9 @@ class TrainingResult:
         if count := round(self.metrics.get(CONSTANT_FEATURES, 0.0)):
             had = "1 feature" if count == 1 else f"{count:,} features"
             found.append(f"{had} had one value only, which tells a policy nothing")
+        if count := round(self.metrics.get(NON_FINITE, 0.0)):
+            rows = "1 row was" if count == 1 else f"{count:,} rows were"
+            found.append(f"{rows} not learned from: numbers in them were not finite")
         if count := round(self.metrics.get(OUTSIDE, 0.0)):
             found.append(
                 f"{count:,} values of images, or of the categories and numbers of entities that"
