@@ -244,6 +244,21 @@ def test_a_row_that_is_not_finite_is_answered_with_zeros_and_leaves_a_gap(number
     assert caplog.text.count("agent 1") == 1
 
 
+def test_the_first_agents_whose_rows_are_refused_are_logged_and_then_totals(
+    caplog,
+):
+    world, agents = World(), range(120)
+    world.submit(*((agent, INITIAL) for agent in agents))
+    with caplog.at_level(logging.WARNING):
+        for agent in agents:
+            world.submit((agent, RUNNING, np.nan))
+
+    said = [record.getMessage().removeprefix("run: ") for record in caplog.records]
+    reason = "its features or its reward are not finite"
+    assert [text.split(":")[0] for text in said[:5]] == [f"agent {agent}" for agent in range(5)]
+    assert said[5:] == [f"{reason}: {count} rows so far" for count in (10, 100)]
+
+
 def test_an_id_that_comes_back_after_its_end_counts_for_nothing():
     world = World()
     world.submit((1, INITIAL))

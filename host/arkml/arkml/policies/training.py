@@ -28,7 +28,8 @@ log = SafeLogger(__name__)
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
 _INITIAL = np.uint32(EpisodeState.INITIAL)
-_LOGGED = 1_000  # agents that are named in the log, each once
+_NAMED = 5  # agents that are named in the log for each reason, each once
+_TOLD = 10  # rows of one reason from which on their number is logged
 
 
 class Rows(NamedTuple):
@@ -69,15 +70,16 @@ class PolicyVersion(NamedTuple):
 
 class IrregularRows:
     """
-    Counts rows that were refused and answered with zeros, and logs each of their agents once.
+    Counts rows that were refused and answered with zeros, and logs the first agents of each reason.
 
-    With `is_brief` only the first agent is logged for each reason, and `tell` logs totals.
+    After these, the number of rows is logged each time it has one more digit. With `is_brief` only
+    the first agent is logged for each reason, and `tell` logs totals.
     """
 
     def __init__(self, name: str, *, is_brief: bool = False) -> None:
         self._name = name
         self._is_brief = is_brief
-        self._logged: set[tuple[str, int]] = set()
+        self._named: dict[str, set[int]] = {}
         self.counts: dict[str, int] = {}
 
     def note(self, reason: str, marks: Marks, ids: Words) -> None:
@@ -86,16 +88,18 @@ class IrregularRows:
         if not agents:
             return
         before = self.counts.get(reason, 0)
-        self.counts[reason] = before + len(agents)
-        if self._is_brief:
-            agents = agents[: not before]
+        count = self.counts[reason] = before + len(agents)
+        named = self._named.setdefault(reason, set())
+        most = 1 if self._is_brief else _NAMED
         for agent in agents:
-            if len(self._logged) < _LOGGED and (reason, agent) not in self._logged:
-                self._logged.add((reason, agent))
+            if len(named) < most and agent not in named:
+                named.add(agent)
                 log.warning(
                     "%s: agent %d: %s; the row is answered with zeros and not learned from",
                     self._name, agent, reason,
                 )  # fmt: skip
+        if not self._is_brief and count >= _TOLD and len(str(count)) > len(str(before)):
+            log.warning("%s: %s: %d rows so far", self._name, reason, count)
 
     def tell(self) -> None:
         """Log the number of rows for each reason, if it is more than one."""
