@@ -96,7 +96,10 @@ def test_a_run_that_is_aborted_is_told(tmp_path):
     with told(tmp_path) as (service, receiver):
         service.create(settings={}, misbehavior="misconfigured")
         [notice] = eventually(lambda: receiver.notices)
+        text = service.get(f"{service.base.removesuffix('/v1')}/metrics").text
 
+    assert "arkml_run_notices_total{" not in text  # of a run that is over
+    assert 'arkml_runs{status="aborted"} 1.0' in text
     assert (notice["kind"], notice["text"]) == ("aborted", "aborted: that makes no sense")
 
 
