@@ -138,18 +138,27 @@ def test_a_training_does_not_go_on_with_other_settings(trained, tmp_path, config
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_training_that_was_aborted_before_its_first_row_is_no_obstacle(tmp_path, config):
+def test_an_algorithm_that_no_package_brings_is_refused_before_a_hive_starts(tmp_path):
     out = tmp_path / "out"
+    refused = arkml("train", REACH, "--out", out, "--algorithm", "nosuch", "--json")
+
+    assert refused.status == 2
+    assert "algorithm is 'nosuch': this hive has auto, drawn, ppo" in refused.json["error"]
+    assert not out.exists()
+
+
+def test_a_training_that_was_aborted_before_its_first_row_is_no_obstacle(trained, tmp_path, config):
+    out, checkpoint = tmp_path / "out", next(trained.rglob("*.safetensors"))
     words = ("train", REACH, "--frames", "50", "--out", out)
-    misspelled = arkml(*words, "--algorithm", "nosuch")
+    aborted = arkml("train", PENDULUM, *words[2:], "--from", checkpoint, "--config", config)
     other = arkml("train", GUESTS / "c_servlet.wasm", "--out", out)
     kept = list(out.glob("hive/runs/*/run.json"))
     trained = arkml(*words, "--config", config, "--json")
     resumed = arkml(*words, "--resume", "--json")
     another = arkml(*words, "--config", config)
 
-    assert misspelled.status == 1
-    assert "algorithm is 'nosuch': this hive has auto, drawn, ppo" in misspelled.err
+    assert aborted.status == 1
+    assert "is aborted" in aborted.err
     assert (other.status, len(kept)) == (2, 1)  # what is refused removes nothing
     assert (trained.status, resumed.status) == (0, 0), trained.err + resumed.err
     assert not kept[0].exists()

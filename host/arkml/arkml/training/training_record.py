@@ -186,7 +186,7 @@ def _barren_runs(data: Path) -> list[Path] | None:
 
 
 def _is_barren(run: Path) -> bool:
-    """Return whether a run was aborted before its first row, as for a misspelled learner."""
+    """Return whether a run was aborted before its first row, as by a wrong checkpoint."""
     try:
         document = json.loads(read_plain(run / DOCUMENT_NAME, follow=False))
         is_empty = not document["rows"] + document["n_opts"]

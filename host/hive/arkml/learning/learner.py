@@ -50,10 +50,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from arkml.errors import InvalidSettings
+from arkml.hive.protocol.learners import installed_learners, require_installed
 from arkml.hive.protocol.rows import MAX_ROWS, Place
 from arkml.hive.protocol.runs import LEAST_AHEAD
 from arkml.hive.protocol.settings import Settings
@@ -71,9 +72,6 @@ EXPLORED_ROWS = 10_000
 _ROWS_BEFORE = Settings(1, 1).memory_min_size
 
 _NO_GPU = "no_gpu"  # a file in the directory of a run whose learners stay on the processor
-
-GROUP = "arkml.learners"
-"""The group of entry points that name algorithms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,17 +315,8 @@ def make_algorithm(settings: Settings, normalizer: Normalizer) -> Algorithm:
     Raises InvalidSettings for an unknown name, a package that cannot be imported, and settings that
     the algorithm cannot follow.
     """
-    installed = {point.name: point for point in sorted(entry_points(group=GROUP), key=_is_ours)}
-    name = settings.learner
-    if name not in installed:
-        known = ", ".join(sorted({"auto", *installed}))
-        raise InvalidSettings(f"algorithm is {name!r}: this hive has {known}")
-    return _load(installed[name])(settings, normalizer)
-
-
-def _is_ours(point: EntryPoint) -> bool:
-    """Return True for arkml's own, whose names no other package takes."""
-    return point.module.startswith("arkml.")
+    require_installed(settings.learner)
+    return _load(installed_learners()[settings.learner])(settings, normalizer)
 
 
 def _load(point: EntryPoint) -> MakeAlgorithm:
