@@ -126,6 +126,20 @@ def test_the_time_that_a_run_waits_for_its_learner_does_not_count(crowded):
     assert crowded.wait_for_status(second, "stopped")
 
 
+def test_the_time_of_a_goal_counts_from_the_first_policy_of_its_run(crowded):
+    asked = request("second") | {"goal": {"seconds": 120.0}}
+    second = crowded.post("/runs", asked).json()["run"]["id"]
+    waits = crowded.run(second)
+    waited = time.time_ns()
+    crowded.post(f"/runs/{crowded.first}/stop")
+    crowded.wait_for_status(second, "running")
+    runs = crowded.run(second)
+
+    assert waits["policy_version"] == 0
+    assert waits["goal"]["since"] < waited < runs["goal"]["since"]
+    assert runs["goal"]["seconds"] == 120.0
+
+
 def test_a_host_in_lockstep_hears_at_once_that_its_run_is_pending(crowded):
     asked = request("second")
     asked["settings"]["sync"] = True

@@ -8,7 +8,10 @@ from arkml.hive_commands.run_progress import RunProgress, progress_of
 
 SECOND = 10**9
 SHAPE = {"id": "r1", "name": "run", "game": "game", "features": 3, "actions": 1}
-RUN = {"status": "running", "started_at": 1_000 * SECOND, "ended_at": 0, "seconds": 0}
+RUN = {
+    "status": "running", "started_at": 1_000 * SECOND, "ended_at": 0, "seconds": 0,
+    "policy_version": 1,
+}  # fmt: skip
 
 
 def asked(*question):
@@ -63,6 +66,9 @@ def test_an_origin_is_listed_without_what_is_not_known_and_made_harmless():
         ({"seconds": 310, "goal": {"seconds": 3_600, "since": 1_000 * SECOND}}, 300 / 310,
          "5 min of 5 min"),
         ({"goal": {"seconds": 120, "since": 1_000 * SECOND}}, 1, "2 min of 2 min"),
+        ({"goal": {"seconds": 120, "since": 1_000 * SECOND}, "policy_version": 0}, 0,
+         "0 s of 2 min"),
+        ({"seconds": 600, "policy_version": 0}, 0, "0 s of 10 min"),
         ({"goal": {"frames": 9_000}}, None, "5 min, 9,000 frames wanted"),
         ({"goal": {"frames": 9_000}, "frames": 2_250}, 0.25, "2,250 of 9,000 frames"),
         ({"goal": {"frames": 600}, "frames": 601}, 1, "600 of 600 frames"),

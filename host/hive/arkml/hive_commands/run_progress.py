@@ -45,12 +45,17 @@ def progress_of(run: RunInfo, now: int | None = None) -> RunProgress:
 
 
 def _limits(run: RunInfo, at: int, lasted: float) -> Iterator[tuple[float, str]]:
-    """Yield each limit of a run: the fraction that is reached, and a text about it."""
+    """
+    Yield each limit of a run: the fraction that is reached, and a text about it.
+
+    Time counts from the first policy, before which a run may wait for a learner.
+    """
     if run.seconds:
-        yield _limit(lasted, run.seconds, _time)
+        yield _limit(lasted if run.policy_version else 0.0, run.seconds, _time)
     if run.goal:
         if run.goal.seconds:
-            yield _limit((at - run.goal.since) / _NANOSECONDS, run.goal.seconds, _time)
+            spent = (at - run.goal.since) / _NANOSECONDS if run.policy_version else 0.0
+            yield _limit(spent, run.goal.seconds, _time)
         if run.goal.frames and isinstance(run.frames, int):
             share, text = _limit(run.frames, run.goal.frames, "{:,.0f}".format)
             yield share, f"{text} frames"

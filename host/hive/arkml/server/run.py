@@ -463,6 +463,8 @@ class Run:
             document.version_limit = self.policies.last_version + RESERVED
             await self._try_save()
         try:
+            if self.policies.newest is None:
+                await self.start_file.begin()
             newest = await asyncio.to_thread(self.policies.publish, file)
         except (HiveError, OSError) as error:
             _log.warning("a policy of run %s cannot be published: %s", document.id, error)

@@ -49,7 +49,14 @@ class StartFile:
     async def resume(self, request: RunRequest) -> None:
         """Store the goal of a request that resumes the run. Raises OSError."""
         self.frames = None
-        start = replace(self.now, goal=_begun(request))
+        await self._write(replace(self.now, goal=_begun(request)))
+
+    async def begin(self) -> None:
+        """Count the time of the goal from now on: the run has its first policy. Raises OSError."""
+        if goal := self.now.goal:
+            await self._write(replace(self.now, goal=replace(goal, since=time.time_ns())))
+
+    async def _write(self, start: RunStart) -> None:
         if start != self.now:
             await asyncio.to_thread(write_start, self._path.parent, start)
             self.now = start

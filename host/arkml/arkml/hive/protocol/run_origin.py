@@ -58,7 +58,8 @@ class RunGoal(WireStruct, frozen=True):
         seconds: Seconds for which it trains, 0 for no limit.
         frames: Number of frames for which it trains, 0 for no limit.
         mean_return: Mean return at which it ends, None for none.
-        since: Its start, in nanoseconds since the Unix epoch; the hive sets this.
+        since: Its start or, in a new run, the first policy, from which hosts count the seconds, in
+            nanoseconds since the Unix epoch; the hive sets this.
 
     """
 
