@@ -1205,6 +1205,20 @@ def test_a_run_with_sessions_goes_on_by_itself_after_the_server_died(service, ru
     assert service.run(run_id)["policy_version"] > version
 
 
+@pytest.mark.own_hive
+def test_why_a_learner_ended_is_not_told_of_the_learners_of_the_next_hive(service, run_id):
+    service.wait_for_status(run_id, "running")
+    os.kill(learner_of(service), signal.SIGKILL)
+    document = directory(service, run_id) / "run.json"
+    eventually(lambda: "SIGKILL" in document.read_text())
+    told = service.run(run_id)["reason"]
+    kill(service)
+    revive(service)
+
+    assert "SIGKILL" in told
+    assert service.run(run_id)["reason"] == ""
+
+
 @pytest.mark.learns
 def test_a_real_learner_holds_what_was_acknowledged_before_and_after_it_died(make_service):
     service = make_service(learner=["-m", "arkml.learning.worker"])

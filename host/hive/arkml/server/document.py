@@ -61,8 +61,8 @@ class Document:
         rows: The number of rows when the document was written last.
         owner: The id of the token that started the run, empty for the operator's token and for a
             hive without tokens.
-        reason: Why the run has ended, or why its last learner ended; empty if a client stopped the
-            run.
+        reason: Why the run has ended, or why its last learner in this hive ended; empty if a
+            client stopped the run.
         lasted: Seconds during which a hive kept the run and it was neither stopped nor waiting for
             a learner.
         lost: The number of rows that were acknowledged and are damaged in the log.

@@ -127,6 +127,8 @@ class Run:
 
     async def restore(self) -> None:
         """Load the newest metrics; unless the run has ended, start the task that looks after it."""
+        if not self.document.is_over:
+            self.document.reason = ""  # it was about a learner of a hive before
         await self.metrics.load()
         if self.metrics.seen:
             self.watch.restore(self.metrics.seen)
