@@ -386,6 +386,16 @@ def test_pending_runs_are_shown_with_their_place_and_what_they_take(crowded):
     assert "disk" in shown.out
 
 
+def test_the_time_that_a_run_may_last_is_not_shown_as_the_time_that_it_has_lasted(crowded):
+    second = crowded.post("/runs", request("second") | {"seconds": 86_400}).json()["run"]["id"]
+    address = crowded.base.removeprefix("http://").removesuffix("/v1")
+    shown = arkml("hive", "show", second, "--hive", address, ARKML_HIVE_TOKEN=crowded.token)
+    facts = [line.split() for line in shown.out.splitlines()]
+
+    assert ["may", "last", "86,400", "s"] in facts
+    assert not [one for one in facts if one[:1] == ["seconds"]]
+
+
 def test_a_disk_that_holds_no_run_is_refused_as_an_option():
     ended = arkml("hive", "serve", "--max-disk", "1MB")
 

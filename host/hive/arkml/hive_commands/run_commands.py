@@ -131,7 +131,8 @@ def show(run: RunName, hive: options.HiveAt = HERE, as_json: options.Json = Fals
         rows["status"] = status_of(info)
         rows["progress"] = " ".join(filter(None, (progress_of(info).bar, progress_of(info).text)))
         rows["memory"], rows["disk"] = size(info.memory), size(info.disk)
-        del rows["place"]
+        rows["may last"] = f"{info.seconds:,} s" if info.seconds else None
+        del rows["place"], rows["seconds"]
         rows["best"] = (
             "not rated yet"
             if best is None
