@@ -77,6 +77,8 @@ POLL_BOOL = "ark-ml-v1.ml__poll_future_bool"
 TAKE_BOOL = "ark-ml-v1.ml__take_future_bool"
 DROP = "ark-ml-v1.ml__drop_future"
 
+TRAIN = "ark-ml-v1.ml__start_training"
+
 ALLOCATOR = """
 (global $top (mut i32) (i32.const 32768))
 (func (export "ark_alloc") (param $size i32) (param $align i32) (result i32)
@@ -103,6 +105,27 @@ def opening(name, offset, size, handle):
     """A function that opens a session of the model of `size` bytes, with its handle at `handle`."""
     call = f"(call ${START} {i32(2)} {i32(1)} {i32(offset)} {i32(size)} {i32(0)} {i32(handle)})"
     return function(name, call, result="i32")
+
+
+def asking(pointer, size):
+    """
+    An applet that asks for the training of a run.
+
+    The name of the run has `size` bytes at `pointer`; at byte 80 are "ball" and two bytes that are
+    not UTF-8.
+    """
+    name = f"{i32(pointer)} {i32(size)}"
+    return module(
+        data(64, b"localhost"),
+        data(80, b"ball\xff\xfe"),
+        function(
+            "ark_initialize",
+            f"(drop (call ${TRAIN} {i32(64)} {i32(9)} {i32(12356)} {i32(80)} {i32(4)} {name}"
+            f" {i32(2)} {i32(1)} {i32(OUT)}))",
+        ),
+        function("ark_applet_update", ""),
+        uses=(TRAIN,),
+    )
 
 
 ACTOR = module(

@@ -5,6 +5,7 @@ from dataclasses import fields
 from xml.etree import ElementTree
 
 from tests.integration.command_line import CORRIDOR, GUESTS, LOOP, POLICIES, arkml, with_spec
+from tests.integration.guest_text import TRAIN, asking
 
 from arkml.limits import Limits
 
@@ -120,6 +121,17 @@ def test_a_guest_that_learns_is_checked_with_a_hive_before_it_has_a_policy():
     )
     assert trained["run"]["detail"] == "120 frames of ark_applet_update, no trap"
     assert played["training"]["detail"] == "it asked for no run"
+
+
+def test_a_guest_whose_run_is_refused_has_asked_for_one(tmp_path):
+    (tmp_path / "guest.wat").write_bytes(asking(-4, 4))
+    run = arkml("smoke", tmp_path / "guest.wat", "--hive", "embedded")
+
+    assert run.status == 1
+    assert (
+        f"FAIL  training    {TRAIN} answered INVALID_ARGUMENTS: 4 bytes at 0xfffffffc end outside"
+        in run.out
+    )
 
 
 def test_a_guest_whose_hive_does_not_answer_fails():

@@ -239,6 +239,18 @@ def test_an_import_that_python_refuses_is_in_the_trap_that_follows(host):
     assert "before it" not in str(caught.value)
 
 
+def test_an_import_whose_arguments_cannot_be_read_is_said_once_and_counted(host, caplog):
+    call = f"(call ${START} {i32(2)} {i32(1)} {i32(-9)} {i32(9)} {i32(0)} {i32(8)})"
+    guest = host.load(module(function("ask", f"(drop {call})"), uses=(START,)))
+    for _ in range(3):
+        guest.call("ask")
+    ((sentence, count),) = guest.statistics.refusals.items()
+
+    assert sentence.startswith(f"{START} answered INVALID_ARGUMENTS: 9 bytes at 0xfffffff7 end")
+    assert count == 3
+    assert caplog.messages.count(sentence) == 1
+
+
 def test_non_finite_actions_are_said_once_of_a_fleet_too(host, caplog):
     fleet = host.fleet(refused_by(f"(drop {push()}) {submit()}"), 3)
 

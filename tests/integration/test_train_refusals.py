@@ -12,12 +12,14 @@ import sys
 
 import pytest
 from tests.children import children_of
-from tests.integration.command_line import ENVIRONMENT, GUESTS, ROOT, arkml, start
+from tests.integration.command_line import ENVIRONMENT, GUESTS, POLICIES, ROOT, arkml, start
+from tests.integration.guest_text import TRAIN, asking
 from tests.waiting import eventually
 
 REACH, PENDULUM, CHOOSERS = (
     GUESTS / f"c_{name}.wasm" for name in ("reach", "pendulum", "choosers")
 )
+DET = POLICIES / "det.onnx"
 QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 640}
 
 
@@ -216,6 +218,26 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path, place):
     assert refused.status == 2
     assert str(out) in refused.err
     assert "bug of the host" not in refused.err
+
+
+@pytest.mark.parametrize(
+    ("pointer", "size", "reason"),
+    [
+        (-4, 4, "4 bytes at 0xfffffffc end outside a memory of 65536 bytes"),
+        (80, 6, "text is not UTF-8 at byte 4"),
+        (128, 5_000, "the name of a run is"),
+    ],
+    ids=["pointer", "text", "length"],
+)
+def test_a_call_that_starts_no_training_for_its_arguments_is_told(tmp_path, pointer, size, reason):
+    guest, out = tmp_path / "guest.wat", tmp_path / "out"
+    guest.write_bytes(asking(pointer, size))
+    trained = arkml("train", guest, "--minutes", "0.01", "--out", out)
+    evaluated = arkml("evaluate", guest, "--policy", DET, "--frames", "5")
+    told = f"{TRAIN} answered INVALID_ARGUMENTS: {reason}"
+
+    assert f"error: guest.wat started no training: {told}" in trained.err
+    assert f"error: guest.wat started no training within 5 frames: {told}" in evaluated.err
 
 
 def test_a_hive_that_cannot_write_its_directory_ends_a_training_at_once(tmp_path):

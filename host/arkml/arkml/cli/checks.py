@@ -36,7 +36,7 @@ from arkml.runtime.module.description import ModuleKind
 from arkml.sessions.declarations import listed
 from arkml.training.outcome import membership_of
 from arkml.training.task_runner import GuestRunner
-from arkml.training.tasks import Task, copies_fault
+from arkml.training.tasks import Task, copies_fault, refused_start
 
 if TYPE_CHECKING:
     from arkml.guests.guest import Guest
@@ -301,7 +301,8 @@ def _training(guest: Guest, hives: HiveAccess) -> Check:
     if hives.failure is not None:
         return Check("training", False, str(hives.failure))
     if not hives.is_asked:
-        return Check("training", True, "it asked for no run")
+        refused = refused_start(guest.statistics)
+        return Check("training", not refused, refused or "it asked for no run")
     if not hives.is_training or membership is None:
         reason = hives.silence or "the run that it asked for has not begun"
         return Check("training", False, reason)

@@ -16,8 +16,8 @@ class Statistics:
     that reached the policy as they were, `non_finite_actions` values that were answered as zero.
     `errors` counts refused import calls by the name of their code, and `limits` the refusals that
     reached one of `Limits`, by the name of the error. `refusals` counts refused pushes and submits,
-    by a sentence that names the function, the code and the reason, with the numbers of the latest
-    refusal of its kind.
+    and other imports whose arguments were invalid, by a sentence that names the function, the code
+    and the reason, with the numbers of the latest refusal of its kind.
     """
 
     submits: int = 0

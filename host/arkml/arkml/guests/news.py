@@ -40,9 +40,14 @@ class GuestNews:
 
     def counts(self) -> Counter[str]:
         """
-        Return how often each push or submit was refused, by a sentence that explains the refusal.
+        Return how often pushes, submits, and other imports with invalid arguments were refused.
+
+        Keys are sentences that explain a refusal.
         """
-        return self._sandbox.refusal_counts()
+        counts = self._sandbox.refusal_counts()
+        for sentence, count in self._handlers.invalid.values():
+            counts[sentence] += count
+        return counts
 
     def explain(self, error: GuestError) -> GuestError:
         """Return the error of a call with the last import that was refused in the call added."""

@@ -93,6 +93,7 @@ class HandlerOwner(Protocol):
 
 _NO_ERRORS: Mapping[ErrorCode, int] = MappingProxyType({})
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+_NONE_INVALID: Mapping[str, tuple[str, int]] = MappingProxyType({})
 
 
 class Handlers:
@@ -101,14 +102,17 @@ class Handlers:
 
     `errors` counts refused calls by code, `limits` by the name of the error, such as TooManyRows.
     `refusal` is a sentence about the last import refused in the guest's present call, "" for none.
+    `invalid` has, by the name of the function, the last such sentence on invalid arguments, and the
+    number of these calls.
     """
 
-    __slots__ = ("errors", "limits", "owner", "refusal")
+    __slots__ = ("errors", "invalid", "limits", "owner", "refusal")
 
     def __init__(self, owner: HandlerOwner) -> None:
         self.owner = owner
         self.errors = _NO_ERRORS
         self.limits = _NO_LIMITS
+        self.invalid = _NONE_INVALID
         self.refusal = ""
 
     def note(self, error: AbiError) -> None:
@@ -122,6 +126,17 @@ class Handlers:
             text = str(error)[:_MOST_TEXT]
             if self.owner.admits_line(text):
                 logger.debug("%s: %s", name, text)
+
+    def reject(self, name: str, *, is_unread: bool) -> None:
+        """
+        Count the `refusal` of the function `name` for its invalid arguments.
+
+        It is logged once for each function if an argument could not even be read: `is_unread`.
+        """
+        _, count = self.invalid.get(name, ("", 0))
+        self.invalid = {**self.invalid, name: (self.refusal, count + 1)}
+        if is_unread:
+            self.owner.warn_once(name, self.refusal)
 
     def count(self, error: AbiError) -> bool:
         """Count `error`, and return whether it means that a limit was reached."""
@@ -184,11 +199,14 @@ class ImportCall:
         a bug of the host: it is logged with its traceback and answered with INTERNAL_ERROR.
         """
         raw = self._read.unpack_from(arguments, position)
+        is_unread = True
         try:
             if self._has_output and not self._function.consumes:
                 memory.check(raw[-1], self._result_size())
             handler = getattr(handlers.owner.handler(self._module), self._function.handler)
-            value = handler(*[decode(memory, raw) for decode in self._decoders])
+            decoded = [decode(memory, raw) for decode in self._decoders]
+            is_unread = False
+            value = handler(*decoded)
             if self.is_float:  # in the place of the first argument
                 _F64.pack_into(arguments, position, value)
                 return int(ErrorCode.SUCCESS)
@@ -204,6 +222,8 @@ class ImportCall:
                 return int(ErrorCode.SUCCESS)
             code = error_code(error)
             handlers.refusal = f"{self.name} answered {code.name}: {str(error)[:_MOST_TEXT]}"
+            if isinstance(error, InvalidArguments):
+                handlers.reject(self.name, is_unread=is_unread)
         except Exception as error:
             if is_of_handler(error):
                 raise

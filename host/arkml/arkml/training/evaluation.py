@@ -20,7 +20,7 @@ from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
-from arkml.training.tasks import compile_module, training_task
+from arkml.training.tasks import compile_module, training_task, without_start
 from arkml.training.training_options import EPISODES
 
 
@@ -139,7 +139,7 @@ def evaluate(
         raise gateway.failure or NotFound(
             f"{label}: {played.shortfall}; give more frames (--frames)"
             if gateway.has_started
-            else f"{label} started no training{gateway.unplayed} within {played.frames:,} frames"
+            else without_start(label, gateway.unplayed, played.frames, runner.statistics)
         )
     return EvaluationResult(
         np.array(played.returns, np.float64),

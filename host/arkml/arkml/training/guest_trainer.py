@@ -66,6 +66,7 @@ from arkml.training.tasks import (
     compile_module,
     find_task,
     period_doubt,
+    refused_start,
     require_learner,
     require_training,
 )
@@ -686,7 +687,7 @@ class GuestTrainer(Closing):
     def _no_run(self) -> str:
         """Return a sentence on why there is no run, such as "npc.wasm started no training"."""
         name, loop, hives = self.options.name, self._loop, self._hives
-        reason = hives.silence if hives.failure is None else str(hives.failure)
+        reason = str(hives.failure or refused_start(self._runner.statistics) or hives.silence)
         if self._end_reason == "interrupted":
             note = reason and f" ({reason})"
             return f"nothing was learned: interrupted before {name} had a run{note}"

@@ -29,7 +29,7 @@ from arkml.runs.evaluation_guests import PlayProgress, play_episodes
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import QUIET_GRANT
 from arkml.training.evaluations import make_evaluating
-from arkml.training.tasks import compile_module, training_task
+from arkml.training.tasks import compile_module, training_task, without_start
 
 log = SafeLogger(__name__)
 
@@ -256,7 +256,7 @@ def record(
         seconds = time.monotonic() - began
     if not recorder.rows:
         raise gateway.failure or NotFound(
-            f"{label} started no training{gateway.unplayed} within {played.frames:,} frames"
+            without_start(label, gateway.unplayed, played.frames, runner.statistics)
         )
     sha256, origin = hashlib.sha256(data).hexdigest(), own_source(module)
     rows = recorder.demonstrations(

@@ -16,6 +16,7 @@ from arkml.limits import RUN_SECONDS, Budget
 from arkml.runtime.module.description import ModuleKind
 
 if TYPE_CHECKING:
+    from arkml.guests.counts import Statistics
     from arkml.host import Host
     from arkml.runs.learner_settings import LearnerSettings
     from arkml.runtime.compiled_module import CompiledModule
@@ -192,6 +193,23 @@ def require_training(module: CompiledModule) -> None:
             f"{module.name} starts no training: it imports no function that does, such as {_STARTS}"
             " of ark-ml-v1"
         )
+
+
+def refused_start(statistics: Statistics) -> str:
+    """Return the sentence on the last invalid call that was to start a training, "" for none."""
+    asked = (text for text in statistics.refusals if _STARTS in text.partition(" answered ")[0])
+    return next(asked, "")
+
+
+def without_start(name: str, unplayed: str, frames: int, statistics: Statistics) -> str:
+    """
+    Return a sentence about a guest that started no training within a number of frames.
+
+    `unplayed` are words on a behavior that it did not start, such as " of 'a', but of b, c,".
+    """
+    reason = refused_start(statistics)
+    sentence = f"{name} started no training{unplayed} within {frames:,} frames"
+    return f"{sentence}: {reason}" if reason else sentence
 
 
 def training_task(module: CompiledModule, arguments: str | None, deed: str) -> Task:
