@@ -176,6 +176,16 @@ def test_a_module_without_an_obvious_task_is_only_initialized():
     assert "nothing was called; --invoke takes one of lengths (i32 i32) -> (i32), trans" in run.err
 
 
+def test_a_module_with_nothing_but_a_misspelled_export_is_told_what_may_be_meant(wat):
+    guest = wat(FRAMES.replace("ark_applet", "ark_aplet"))
+    told = "nothing calls the export ark_aplet_update: did you mean ark_applet_update?"
+    run, several = arkml("run", guest), arkml("run", guest, "--frames", "2")
+
+    assert run.status != 0
+    assert f"nothing was called; guest.wat exports no entry point\nerror: {told}" in run.err
+    assert f"--frames does not go with a module without a task: {told}" in several.err
+
+
 def test_a_servlet_answers_standard_input():
     run = arkml("run", GUESTS / "c_servlet.wasm", "--input", "-", stdin="hello servlet")
 

@@ -4,7 +4,15 @@ import re
 from dataclasses import fields
 from xml.etree import ElementTree
 
-from tests.integration.command_line import CORRIDOR, GUESTS, LOOP, POLICIES, arkml, with_spec
+from tests.integration.command_line import (
+    CORRIDOR,
+    FRAMES,
+    GUESTS,
+    LOOP,
+    POLICIES,
+    arkml,
+    with_spec,
+)
 from tests.integration.guest_text import TRAIN, asking
 
 from arkml.limits import Limits
@@ -132,6 +140,20 @@ def test_a_guest_whose_run_is_refused_has_asked_for_one(tmp_path):
         f"FAIL  training    {TRAIN} answered INVALID_ARGUMENTS: 4 bytes at 0xfffffffc end outside"
         in run.out
     )
+
+
+def test_a_misspelled_export_fails_beside_others(tmp_path):
+    (tmp_path / "guest.wat").write_text(
+        FRAMES.replace(")))", ')) (func (export "ark_initialise")))')
+    )
+    run = arkml("smoke", tmp_path / "guest.wat")
+
+    assert run.status == 1
+    assert (
+        "FAIL  exports     nothing calls the export ark_initialise: did you mean ark_initialize?"
+        in run.out
+    )
+    assert "120 frames of ark_applet_update, no trap" in run.out
 
 
 def test_a_guest_whose_hive_does_not_answer_fails():

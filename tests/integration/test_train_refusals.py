@@ -240,6 +240,19 @@ def test_a_call_that_starts_no_training_for_its_arguments_is_told(tmp_path, poin
     assert f"error: guest.wat started no training within 5 frames: {told}" in evaluated.err
 
 
+@pytest.mark.parametrize(
+    ("export", "says"), [("ark_initialize", " started no training"), ("ark_applet_update", "")]
+)
+def test_a_misspelled_export_is_told_where_it_keeps_a_guest_from_training(tmp_path, export, says):
+    guest, wrong = tmp_path / "guest.wat", export.replace("pp", "p").replace("ize", "ise")
+    guest.write_bytes(asking(80, 4).replace(export.encode(), wrong.encode()))
+    trained = arkml("train", guest, "--minutes", "0.01", "--out", tmp_path / "out")
+    told = f"nothing calls the export {wrong}: did you mean {export}?"
+
+    assert trained.status != 0
+    assert f"error: guest.wat{says}: {told}" in trained.err
+
+
 def test_a_hive_that_cannot_write_its_directory_ends_a_training_at_once(tmp_path):
     out = tmp_path / "out"
     out.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,7 +181,7 @@ def _perform(
     task = choose(module, options.task)
     budget = task.budget(is_set=options.host.has_budget)
     runner = make_runner(host, module, task, instances=options.instances, budget=budget)
-    count = _count(options, task)
+    count = _count(options, task, module.info.misfits)
     pacer = None if options.fps is None else Pacer(options.fps)
     if options.watch and not task.is_repeatable:
         raise UsageError(f"--watch does not go with {task.title}: it runs once")
@@ -202,7 +203,9 @@ def _perform(
     print_echoes()
     complaints = complaints_of(options.host, runner, options.instances)
     if not task.function:
-        sys.stderr.write(f"nothing was called; --invoke takes one of {entry_names(module.info)}\n")
+        can_call = f"--invoke takes one of {entry_names(module.info)}"
+        what = can_call if module.info.entry_points else f"{module.name} exports no entry point"
+        sys.stderr.write(f"nothing was called; {what}\n")
         complaints += module.info.misfits
     hives = hives_of(host)
     if hives is not None and (refusal := hives.find_refusal()):
@@ -226,12 +229,13 @@ def _perform(
     )
 
 
-def _count(options: RunOptions, task: Task) -> int:
-    """Return the number of steps."""
+def _count(options: RunOptions, task: Task, misfits: Sequence[str]) -> int:
+    """Return the number of steps. Raises UsageError, with the exports that may be meant to run."""
     if options.frames is None:
         return task.default_frames
     if not task.is_repeatable:
-        raise UsageError(f"--frames does not go with {task.title}: it runs once")
+        why = "it runs once" if task.function else "; ".join(misfits) or "it runs once"
+        raise UsageError(f"--frames does not go with {task.title}: {why}")
     return options.frames
 
 

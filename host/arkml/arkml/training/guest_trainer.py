@@ -687,7 +687,12 @@ class GuestTrainer(Closing):
     def _no_run(self) -> str:
         """Return a sentence on why there is no run, such as "npc.wasm started no training"."""
         name, loop, hives = self.options.name, self._loop, self._hives
-        reason = str(hives.failure or refused_start(self._runner.statistics) or hives.silence)
+        reason = str(
+            hives.failure
+            or refused_start(self._runner.statistics)
+            or hives.silence
+            or "; ".join(self.module.info.misfits)
+        )
         if self._end_reason == "interrupted":
             note = reason and f" ({reason})"
             return f"nothing was learned: interrupted before {name} had a run{note}"

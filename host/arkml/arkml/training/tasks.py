@@ -90,6 +90,8 @@ def find_task(
     """
     arguments = fill_seed(arguments, seed)
     entry = suggested_entry(module.info) if arguments is None else command_entry(module)
+    if entry is None and module.info.misfits:
+        raise EntryPointMissing(f"{module.name}: {'; '.join(module.info.misfits)}")
     if entry is None:
         return Task(module.info.kind, "")
     return task_of(entry, arguments or "")

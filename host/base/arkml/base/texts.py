@@ -25,7 +25,11 @@ def utf8(text: str, what: str) -> bytes:
         ) from None
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question with the known name that is nearest to an unknown one, "" for none."""
-    near = get_close_matches(name, list(known), 1)
+def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """
+    Return a question with the known name that is nearest to an unknown one, "" for none.
+
+    `likeness` is how near it has to be at least, from 0 to 1, which is the same name.
+    """
+    near = get_close_matches(name, list(known), 1, likeness)
     return f"did you mean {near[0]}?" if near else ""

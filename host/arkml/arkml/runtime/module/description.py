@@ -7,6 +7,8 @@ from enum import Enum
 
 from arkml.abi.catalog import APIS
 from arkml.base.short_reprs import short_repr
+from arkml.base.terminal import listed
+from arkml.base.texts import did_you_mean
 from arkml.errors import ModuleRejected
 from arkml.runtime.module.binary import SPEC, Binary, ExternKind
 from arkml.runtime.module.startup import COMMAND, Startup, find_wrappers, startup_of
@@ -44,6 +46,20 @@ _ALLOCATOR = {
     "ark_alloc": FunctionType(("i32", "i32"), ("i32",)),
     "ark_free": FunctionType(("i32", "i32", "i32"), ()),
 }
+_RESERVED = "ark_"
+_MISSPELLED = 0.85  # the likeness of such a name to the one that was meant
+_CALLED = {
+    *(name for name in _FIXED if name.startswith(_RESERVED)),
+    *_ALLOCATOR,
+    "ark_cmdlet_help",
+    "ark_get_alloc_stats",
+    "ark_initialize",
+    "ark_register_panic_hook",
+    "ark_state_persist",
+    "ark_state_restore",
+    "ark_wasi_cmdlet_help",
+}
+"""The reserved names that a host or the runtime of a language calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +148,10 @@ class ModuleInfo:
     startup: Startup = _NO_STARTUP
     """The functions that start an instance, once, before any other."""
     misfits: tuple[str, ...] = ()
-    """Sentences about exports that have the name of an entry point, and are none by their type."""
+    """
+    Sentences about exports that nothing calls: of the name of an entry point and another type, or
+    of a name that is nearly one which hosts call.
+    """
 
 
 def describe(binary: Binary) -> ModuleInfo:
@@ -178,18 +197,22 @@ def _entry_points(exports: tuple[ExportInfo, ...]) -> tuple[EntryPoint, ...]:
 
 def _misfits(exports: tuple[ExportInfo, ...]) -> tuple[str, ...]:
     wanted = {name: type_ for name, (_, type_) in _FIXED.items() if name != COMMAND}
-    return tuple(
-        f"{export.name} is {export.type}, and no entry point: that is {wanted[export.name]}"
-        for export in exports
-        if wanted.get(export.name, export.type) != export.type
-    )
+    unused = _CALLED - {export.name for export in exports}
+    found = []
+    for name, type_ in ((export.name, export.type) for export in exports):
+        if wanted.get(name, type_) != type_:
+            found.append(f"{name} is {type_}, and no entry point: that is {wanted[name]}")
+        is_unknown = name.startswith(_RESERVED) and name not in _CALLED
+        if is_unknown and (meant := did_you_mean(name, unused, _MISSPELLED)):
+            found.append(f"nothing calls the export {listed([name])}: {meant}")
+    return tuple(found)
 
 
 def _is_reserved(name: str, function: FunctionType) -> bool:
     """Return whether the host or the language calls the export itself, such as `_initialize`."""
     if name in _FIXED:
         return _FIXED[name][1] != function
-    return name.startswith(("ark_", "__")) or name == "_initialize"
+    return name.startswith((_RESERVED, "__")) or name == "_initialize"
 
 
 def _kind(name: str, function: FunctionType, takes_bytes: bool) -> ModuleKind:
