@@ -28,6 +28,8 @@ ASK = """(import "ark-ml-v1" "ml__can_connect_to_hive"
 LEAK = f'(module {ASK} (func (export "ark_applet_update") (call $ask)))'
 GROWING = """(module (memory (export "memory") 1)
   (func (export "ark_applet_update") (drop (memory.grow (i32.const 1)))))"""
+FULL = """(module (memory (export "memory") 1)
+  (func (export "ark_applet_update") (drop (memory.grow (i32.const 1000)))))"""
 FILLING = """(module (memory (export "memory") 1)
   (func (export "ark_applet_update")
     (if (i32.lt_u (memory.size) (i32.const 80)) (then (drop (memory.grow (i32.const 1)))))))"""
@@ -72,6 +74,7 @@ def test_each_way_to_fail_has_its_check(tmp_path):
     texts = {
         "leak.wat": LEAK,
         "growing.wat": GROWING,
+        "full.wat": FULL,
         "filling.wat": FILLING,
         "cmdlet.wat": LEAKING_CMDLET,
         "loop.wat": LOOP,
@@ -104,6 +107,7 @@ def test_each_way_to_fail_has_its_check(tmp_path):
     assert failed == {
         "leak.wat": ["handles"],
         "growing.wat": ["memory"],
+        "full.wat": ["memory"],
         "filling.wat": [],
         "cmdlet.wat": ["handles"],
         "loop.wat": ["limits"],

@@ -33,6 +33,7 @@ from arkml.guests.guest import calls_of
 from arkml.host import hives_of
 from arkml.limits import RUN_SECONDS
 from arkml.runtime.module.description import ModuleKind
+from arkml.runtime.sandbox import most_memory
 from arkml.sessions.declarations import listed
 from arkml.training.outcome import membership_of
 from arkml.training.task_runner import GuestRunner
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from arkml.runtime.compiled_module import CompiledModule
 
 _MANY = 8  # calls after which memory that grows is noticed
+_GROWTHS = 3  # of it, of which the last would not fit once more, are a leak up to its limit
 _PATIENCE = 60.0  # seconds of wasm for one call that is not a frame
 _RUN_WITHIN = 90.0  # seconds after which a run that was asked for is given up
 _IDLE = 0.005  # seconds between two frames before there is a run
@@ -164,6 +166,7 @@ class _CountedRun:
         self.uses = LimitUses(guest, self._budget, compile_seconds)
         self._halfway = self._live()
         self._grown: list[int] = []  # bytes of memory after each quarter
+        self._sizes = [guest.account.memory_bytes]  # after each call in which it grew
 
     def await_run(self, hives: HiveAccess) -> None:
         """Run an applet until the run that it asks for has begun or failed. Raises GuestError."""
@@ -214,16 +217,21 @@ class _CountedRun:
         return Check("handles", live <= self._halfway, detail)
 
     def memory(self) -> Iterator[Check]:
-        """Check that the guest's memory does not grow in every quarter of the calls."""
+        """Check that the memory neither grows in every quarter of the calls nor up to its limit."""
         sizes = self._grown
         if not sizes:
             return
         grows = all(before < after for before, after in pairwise(sizes))
         shown = " → ".join(map(size, sizes)) if grows else size(sizes[-1])
         detail = f"{shown} after {self.count:,} calls"
+        most = most_memory(self._guest.module)
+        *_, before, last = 0, *self._sizes
+        is_full = len(self._sizes) > _GROWTHS and last + (last - before) > most
         if grows:
             detail += ": it grew in each quarter of them, and would reach its limit"
-        yield Check("memory", not grows, detail)
+        elif is_full:
+            detail += f": it grew until it reached its limit of {size(most)}"
+        yield Check("memory", not (grows or is_full), detail)
 
     def limits(self) -> Iterator[Check]:
         """Check that no import call reached a limit; tell how near the run came to the others."""
@@ -258,6 +266,8 @@ class _CountedRun:
             self.steps.timings.add(0.0)
         finally:
             self.uses.note()
+            if (size_now := self._guest.account.memory_bytes) > self._sizes[-1]:
+                self._sizes.append(size_now)
 
     def _live(self) -> int:
         return self._guest.live_handles
