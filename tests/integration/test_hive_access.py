@@ -432,6 +432,7 @@ def test_tokens_are_made_listed_and_revoked(tmp_path):
     shown = arkml("hive", "token", "new", "--data", tmp_path, "--name", "alice")
     listed = arkml("hive", "token", "list", "--data", tmp_path, "--json").json["tokens"]
     table = arkml("hive", "token", "list", "--data", tmp_path, COLUMNS="120")
+    renewed = arkml("hive", "token", "renew", "ci", "--data", tmp_path, "--json").json
     revoked = arkml("hive", "token", "revoke", "ci", "--data", tmp_path)
     again = arkml("hive", "token", "revoke", "ci", "--data", tmp_path)
 
@@ -444,6 +445,9 @@ def test_tokens_are_made_listed_and_revoked(tmp_path):
         for text in (json.dumps(listed), table.out, (tmp_path / "tokens.json").read_text())
     )
     assert "never" in table.out
+    assert renewed["token"] != made["token"]
+    assert [renewed[name] for name in ("id", "name", "role")] == [made["id"], "ci", "read"]
+    assert renewed["expires_at"] - renewed["created_at"] == 30 * 86_400
     assert (revoked.status, again.status) == (0, 2)
     assert "there is no token 'ci'" in again.err
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from arkml.errors import HiveRefused
-from arkml.server.access import credentials
+from arkml.server.access import admission, credentials
 from arkml.server.access.admission import HiveAdmission
 from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.callers import AccessRole, WorkerTokens
@@ -85,6 +85,22 @@ class _Hive:
 
     def revoke(self):
         self.file.revoke("alice")
+
+
+def test_refused_tokens_are_logged_now_and_then_and_never_a_token(hive, monkeypatch, caplog):
+    good, hive.token = hive.token, "a wrong one"
+    answers = [hive.ask("GET") for _ in range(3)]
+    monkeypatch.setattr(admission, "_LOG_EVERY", 0.0)
+    monkeypatch.setattr(hive.app, "_logs_from", 0.0)
+    answers.append(hive.ask("GET"))
+    hive.token = good
+    hive.ask("GET")
+
+    said = [record.getMessage() for record in caplog.records]
+    reason = "the newest, from 127.0.0.1: the token of the hive is missing or wrong"
+    assert said == [f"requests refused since the last such line: {n}; {reason}" for n in (1, 3)]
+    assert {status for status, _ in answers} == {401}
+    assert "a wrong one" not in caplog.text
 
 
 def test_a_body_is_refused_whose_token_is_revoked_before_its_end(hive):

@@ -156,6 +156,37 @@ def test_a_token_expires(file, monkeypatch):
     assert made.find(digest_of(token)) is None
 
 
+def test_a_token_that_expired_is_told_so_and_others_are_not(file, monkeypatch):
+    made = opened(file.path.parent, "operator")
+    _, token = file.add("alice", READ, 60)
+    made.find(digest_of(token))
+    before = made.problem(digest_of(token))
+    now = time.time()
+    monkeypatch.setattr(credentials.time, "time", lambda: now + 61)
+
+    assert before == made.problem(digest_of("other")) == "the token of the hive is missing or wrong"
+    assert made.problem(digest_of(token)).startswith("token 'alice' of the hive has expired")
+
+
+@pytest.mark.parametrize("seconds", [None, 60])
+def test_a_token_that_is_renewed_owns_what_the_old_one_did(file, monkeypatch, seconds):
+    made = opened(file.path.parent, "operator")
+    entry, old = file.add("alice", ACT, seconds)
+    file.add("bob", READ, None)
+    now = time.time()
+    monkeypatch.setattr(token_file.time, "time", lambda: now + 3_600)
+    renewed, new = file.renew("alice")
+    found = made.find(digest_of(new))
+
+    assert (renewed.id, renewed.name, renewed.role) == (entry.id, "alice", ACT)
+    assert renewed.expires_at == (renewed.created_at + 60 if seconds else 0)
+    assert (found.owner, found.role) == (entry.id, ACT)
+    assert made.find(digest_of(old)) is None
+    assert [one.name for one in file.read()] == ["alice", "bob"]
+    with pytest.raises(UsageError, match="there is no token 'carol'"):
+        file.renew("carol")
+
+
 def test_the_last_good_tokens_stay_valid_while_the_file_is_damaged(file, caplog):
     _, token = file.add("alice", READ, None)
     made = opened(file.path.parent)

@@ -1,4 +1,4 @@
-"""`arkml hive token`: the commands that make, list and revoke the tokens of a hive."""
+"""`arkml hive token`: the commands that make, list, renew and revoke the tokens of a hive."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ def register(hive: typer.Typer) -> None:
     token = options.add_group(
         hive,
         "token",
-        "Make, list and revoke the tokens of a hive, which it reads while it serves.",
+        "Make, list, renew and revoke the tokens of a hive, which it reads while it serves.",
         epilog=options.epilog(
             "arkml hive token new --data runs --name alice --role act --expires 90d",
             "arkml hive token list --data runs",
+            "arkml hive token renew alice --data runs",
             "arkml hive token revoke alice --data runs",
         ),
     )
-    for command in (new, list_, revoke):
+    for command in (new, list_, renew, revoke):
         token.command(command.__name__.rstrip("_"))(command)
 
 
@@ -79,17 +80,26 @@ def new(
 
         seconds = None if expires is None else _seconds(expires)
         entry, token = TokenFile(data).add(name, AccessRole(role), seconds)
-        if as_json:
-            print_json({**_shown(entry), "token": token})
-            return GOOD
-        until = f", until {_time(entry.expires_at)}" if entry.expires_at else ""
-        sys.stderr.write(
-            f"token {harmless(entry.name)} ({entry.id}), role {entry.role}{until};"
-            " it is shown this once:\n"
-        )
-        sys.stderr.flush()
-        sys.stdout.write(f"{token}\n")
-        return GOOD
+        return _tell(entry, token, as_json=as_json)
+
+    return job
+
+
+def renew(
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="The name of a token, or its id.")],
+    data: Data = Path("hive"),
+    as_json: options.Json = False,
+) -> Job:
+    """
+    Replace a token by a new one, to which its runs belong.
+
+    It lasts as long as the old one was made for. A hive that serves refuses that within a second.
+    """
+
+    def job() -> int:
+        from arkml.server.access.token_file import TokenFile
+
+        return _tell(*TokenFile(data).renew(token), as_json=as_json)
 
     return job
 
@@ -131,6 +141,21 @@ def revoke(
         return GOOD
 
     return job
+
+
+def _tell(entry: TokenEntry, token: str, *, as_json: bool) -> int:
+    """Print a new token, and return the exit code."""
+    if as_json:
+        print_json({**_shown(entry), "token": token})
+        return GOOD
+    until = f", until {_time(entry.expires_at)}" if entry.expires_at else ""
+    sys.stderr.write(
+        f"token {harmless(entry.name)} ({entry.id}), role {entry.role}{until};"
+        " it is shown this once:\n"
+    )
+    sys.stderr.flush()
+    sys.stdout.write(f"{token}\n")
+    return GOOD
 
 
 def _seconds(text: str) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused
 from arkml.server.access.browser_sessions import BrowserSessions
 from arkml.server.access.callers import CALLER, SAFE_METHODS, STRANGER, Caller, digest_of
@@ -16,6 +18,11 @@ from arkml.server.access.origins import FORWARDED, OriginRules, RequestOrigin, b
 from arkml.server.access.security_headers import DATA, PAGE, Headers
 from arkml.server.error_answers import sentence
 from arkml.server.serve_options import ServerLimits
+
+_log = SafeLogger(__name__)
+
+_LOG_EVERY = 60.0
+"""Seconds between two lines of the log about refused tokens."""
 
 _BEARER = b"Bearer "
 _NOT_OF_PROGRAMS = frozenset({b"origin", b"cookie", b"sec-fetch-site", *FORWARDED})
@@ -59,6 +66,7 @@ class HiveAdmission:
         self._open_paths = open_paths
         self._page_paths = page_paths
         self._held = 0
+        self._unlogged, self._logs_from = 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -142,7 +150,23 @@ class HiveAdmission:
         caller, problem = self._caller(scope, request)
         if problem:
             return sentence(problem, 403)
-        return _unauthorized() if caller is None else caller
+        return self._unauthorized(request) if caller is None else caller
+
+    def _unauthorized(self, request: RequestOrigin) -> Response:
+        """Return the refusal of a request without a valid token, and log it if it has one."""
+        authorization = request.headers.get(b"authorization", b"")
+        problem = self._credentials.problem(digest_of(authorization.removeprefix(_BEARER)))
+        if authorization:
+            self._unlogged += 1
+            if time.monotonic() >= self._logs_from:
+                _log.warning(
+                    "requests refused since the last such line: %d; the newest, from %.64s: %s",
+                    self._unlogged, request.client, problem,
+                )  # fmt: skip
+                self._unlogged, self._logs_from = 0, time.monotonic() + _LOG_EVERY
+        answer = sentence(problem, _UNAUTHORIZED)
+        answer.headers["www-authenticate"] = "Bearer"
+        return answer
 
     def _caller(self, scope: Scope, request: RequestOrigin) -> tuple[Caller | None, str]:
         """Return the caller of a request, or None, and why a page may not make it."""
@@ -249,9 +273,3 @@ class _Exchange:
         if limits.body_rate:
             until = min(until, self._began + limits.body_seconds + self._size / limits.body_rate)
         return until
-
-
-def _unauthorized() -> JSONResponse:
-    answer = sentence("the token of the hive is missing or wrong", _UNAUTHORIZED)
-    answer.headers["www-authenticate"] = "Bearer"
-    return answer

@@ -44,6 +44,11 @@ class WatchedTokens:
         entry = self._by_digest.get(digest)
         return None if entry is None or entry.is_expired(time.time()) else entry
 
+    def expired(self, digest: bytes) -> TokenEntry | None:
+        """Return the entry of the token with this SHA-256 if it has expired, else None."""
+        entry = self._by_digest.get(digest)
+        return entry if entry is not None and entry.is_expired(time.time()) else None
+
     def has(self, token_id: str) -> bool:
         """Return whether a token with that id is valid now."""
         self.look()
@@ -122,6 +127,13 @@ class Credentials:
             return None
         is_valid = partial(self._is_entry, digest)
         return Caller(entry.role, entry.name, entry.id, source=digest, is_valid=is_valid)
+
+    def problem(self, digest: bytes) -> str:
+        """Return why the token with this SHA-256 is not valid, as a sentence."""
+        entry = self._file.expired(digest)
+        if entry is None:
+            return "the token of the hive is missing or wrong"
+        return f"token {entry.name!r} of the hive has expired: arkml hive token renew makes another"
 
     def _grant(self, digest: bytes) -> WorkerGrant | None:
         """Return the grant of a worker's token, None once the token that started its run ended."""

@@ -89,7 +89,7 @@ class BrowserLogin:
         if caller is None:
             self._pace.fail(origin.client)
             _log.warning("a login from %.64s failed", origin.client)
-            return sentence("the token of the hive is missing or wrong", 401)
+            return sentence(self._credentials.problem(source), 401)
         self._pace.succeed(origin.client)
         answer = _welcome(origin, caller, is_form=is_form)
         answer.headers["set-cookie"] = _cookie(request.scope, origin, self._sessions.begin(source))

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,13 +162,25 @@ class TokenFile:
         """
         with self._changing():
             known = self.read()
-            found = next((one for one in known if wanted in (one.id, one.name)), None)
-            if found is None:
-                raise UsageError(
-                    f"there is no token {wanted!r:.80}; `arkml hive token list` shows {len(known)}"
-                )
+            found = _named(known, wanted)
             self._write([one for one in known if one is not found])
         return found
+
+    def renew(self, wanted: str) -> tuple[TokenEntry, str]:
+        """
+        Replace the token whose id or name is `wanted` by a new one with its id, name and role.
+
+        It lasts as long as the old one was made for. Returns and raises as `add` does.
+        """
+        with self._changing():
+            known = self.read()
+            found = _named(known, wanted)
+            token, now = secrets.token_urlsafe(_BYTES), int(time.time())
+            until = found.expires_at and now + found.expires_at - found.created_at
+            sha256 = digest_of(token).hex()
+            entry = replace(found, sha256=sha256, created_at=now, expires_at=until)
+            self._write([entry if one is found else one for one in known])
+        return entry, token
 
     def _write(self, entries: Sequence[TokenEntry]) -> None:
         document = {"version": _VERSION, "tokens": [asdict(one) for one in entries]}
@@ -198,6 +210,16 @@ class TokenFile:
             yield
         finally:
             os.close(descriptor)
+
+
+def _named(known: Sequence[TokenEntry], wanted: str) -> TokenEntry:
+    """Return the token whose id or name is `wanted`. Raises UsageError if there is none."""
+    found = next((one for one in known if wanted in (one.id, one.name)), None)
+    if found is None:
+        raise UsageError(
+            f"there is no token {wanted!r:.80}; `arkml hive token list` shows {len(known)}"
+        )
+    return found
 
 
 def _entries_in(document: Mapping[str, Any]) -> tuple[TokenEntry, ...]:
