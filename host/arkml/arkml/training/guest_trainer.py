@@ -29,7 +29,6 @@ from arkml.guests.guest import SEED_EXPORT
 from arkml.guests.reloading import Reloaded
 from arkml.hive.address import Address
 from arkml.hive.notifier import Notifier, NotifyOptions, notice_of
-from arkml.hive.protocol.learners import require_installed
 from arkml.hive.protocol.page_messages import (
     MAX_REASON,
     GoalReached,
@@ -363,8 +362,6 @@ class GuestTrainer(Closing):
             self.module = compile_module(self._host, data, options.name)
             require_training(self.module)
             require_learner(self.module, options.settings)
-            if self._record.grant.is_embedded:
-                require_installed(options.settings.get("algorithm", "auto"))
             self._require_recordable(self.module)
             task = find_task(self.module, options.arguments, options.environment_seed)
             renewal = None

@@ -16,14 +16,10 @@ def installed_learners() -> dict[str, EntryPoint]:
 
 
 def require_installed(name: str) -> None:
-    """
-    Raise InvalidSettings if no package brings the algorithm `name`; "auto" is always there.
-
-    Where no package brings any, arkml[hive] is missing, which is told when a hive is started.
-    """
-    installed = installed_learners()
-    if installed and name not in {"auto", *installed}:
-        known = ", ".join(sorted({"auto", *installed}))
+    """Raise InvalidSettings if no package brings the algorithm `name`; "auto" is always there."""
+    installed = {"auto", *installed_learners()}
+    if name not in installed:
+        known = ", ".join(sorted(installed))
         raise InvalidSettings(f"algorithm is {name!r}: this hive has {known}")
 
 
