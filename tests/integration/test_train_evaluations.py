@@ -355,6 +355,12 @@ def test_the_best_policy_of_a_training_plays_a_hundred_episodes_that_choose_noth
     assert best.confirmed not in result.evaluations
     assert len(best.confirmed.returns) == 100
     assert not set(best.confirmed.returns) & set(chosen.returns)
+    resumed = arkml.train(
+        REACH, frames=5, eval_every=None, resume=True, settings=QUICK, directory=tmp_path
+    )
+    known = resumed.best.score, resumed.best_evaluation, resumed.best.confirmed
+    assert known == (best.score, chosen, best.confirmed)
+    assert resumed.evaluations == ()
 
 
 @pytest.mark.learns

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -494,7 +495,14 @@ class GuestTrainer(Closing):
         errors += [HiveUnreachable(outcome.missing)] if outcome.missing else []
         if outcome.unlearned:
             errors.append(NothingLearned(outcome.unlearned))
-        return self._result(outcome, files, (*errors, *unwritten))
+        result = self._result(outcome, files, (*errors, *unwritten))
+        if result.best.score is None:
+            return result
+        try:
+            self._record.keep_best(result.best_evaluation, result.best.confirmed)
+        except UsageError as error:
+            return replace(result, errors=(*result.errors, error))
+        return result
 
     def close(self) -> None:
         """End the run's monitor and free the host. Safe to call twice."""
@@ -719,6 +727,7 @@ class GuestTrainer(Closing):
         # The hive's values may lack the last evaluation, or have an earlier one for the same rows.
         newest = metrics_of(monitor.evaluations[-1]) if monitor.evaluations else {}
         returns = [value for one in monitor.evaluations for value in one.returns]
+        earlier, confirmed = self._record.best(outcome.version)
         return TrainingResult(
             run_id=outcome.info.id,
             run_name=outcome.info.name,
@@ -730,7 +739,7 @@ class GuestTrainer(Closing):
                 files.get("onnx"),
                 outcome.score,
                 outcome.rated_by,
-                self._confirmed(outcome.version),
+                self._confirmed(outcome.version) or confirmed,
             ),
             last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last")),
             training_curve=curve_of(outcome.training),
@@ -752,6 +761,7 @@ class GuestTrainer(Closing):
             learner_ends=outcome.learner_ends,
             learner_end=outcome.learner_end,
             notices=tuple(monitor.notices),
+            earlier_evaluation=earlier,
         )
 
 

@@ -313,7 +313,8 @@ class TrainingResult:
     `refusals` has refused pushes and submits. `learner_ends` is the number of learners that ended
     by themselves and were replaced; `learner_end` is the reason of the last end. `notices` are the
     hive's notices about the run: about trouble, whose sentences are also in `warnings`, and about a
-    goal that was reached.
+    goal that was reached. `earlier_evaluation` is of a training that was resumed: the evaluation by
+    which the policy was chosen before that is still the best, else None.
     """
 
     __repr__ = short_repr
@@ -343,6 +344,7 @@ class TrainingResult:
     learner_ends: int = 0
     learner_end: str = ""
     notices: tuple[RunNotice, ...] = ()
+    earlier_evaluation: Evaluation | None = None
 
     @property
     def health(self) -> tuple[str, ...]:
@@ -387,14 +389,16 @@ class TrainingResult:
     @property
     def best_evaluation(self) -> Evaluation | None:
         """
-        The evaluation by which the best policy was chosen, None if it is not in `evaluations`.
+        The evaluation by which the best policy was chosen, None if it is not known.
+
+        It is one of `evaluations`, or `earlier_evaluation`.
         """
         score = self.best.score
         if score is None or self.best.rated_by != "evaluation":
             return None
         # The hive has added up the returns itself.
         found = (one for one in self.evaluations if math.isclose(one.mean_return, score))
-        return next(found, None)
+        return next(found, self.earlier_evaluation)
 
     @property
     def learning_curve(self) -> LearningCurve:

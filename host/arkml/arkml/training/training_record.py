@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from arkml.base.files import lock_file, read_plain
 from arkml.base.output_files import write_file
-from arkml.errors import UsageError
+from arkml.errors import ProtocolError, UsageError
+from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.hive.protocol.runs import DOCUMENT_NAME, Status
 from arkml.runs.hive_access import HiveGrant, RunIdentity
+from arkml.training.results import Evaluation
 
 if TYPE_CHECKING:
     from arkml.hive.protocol.runs import RunInfo
@@ -32,7 +34,8 @@ class TrainingRecord:
 
     `grant` is the permission to train; if the training is resumed, it expects the recorded run.
     `options` has the options of the training, with the limit of steps and the setting `sync` that
-    it began with. The file also has the ids of runs at trackers, such as "wandb".
+    it began with. The file also has the ids of runs at trackers, such as "wandb", and the episodes
+    by which the best policy is known.
     """
 
     def __init__(self, data: bytes, options: TrainingOptions) -> None:
@@ -58,6 +61,7 @@ class TrainingRecord:
         self._barren: list[Path] = []  # directories of runs that were aborted before a row
         self._lock = threading.Lock()  # the tracker's thread records, too
         self._trackers: dict[str, str] = {}
+        self._best: dict[str, Evaluation] = {} if known is None else known["best"]
         is_embedded = self.grant.is_embedded
         if options.resume:
             expected = None
@@ -117,6 +121,20 @@ class TrainingRecord:
             self._run = run
             self._write()
 
+    def keep_best(self, rating: Evaluation | None, confirmed: Evaluation | None) -> None:
+        """Store the episodes by which the best policy is known. Raises UsageError."""
+        known = {"rating": rating, "confirmed": confirmed}
+        with self._lock:
+            self._best = {name: one for name, one in known.items() if one is not None}
+            self._write()
+
+    def best(self, version: int | None) -> tuple[Evaluation | None, Evaluation | None]:
+        """Return what `keep_best` has stored of a version: its rating, and its later episodes."""
+        rating, confirmed = self._best.get("rating"), self._best.get("confirmed")
+        if rating is None or rating.version != version:
+            return None, None
+        return rating, confirmed
+
     def note_module(self, sha256: str) -> None:
         """Store the SHA-256 of the rebuilt module. Raises UsageError."""
         with self._lock:
@@ -139,6 +157,7 @@ class TrainingRecord:
             "max_episode_steps": self.options.max_episode_steps,
             "sync": self.options.settings.get("sync", False),
             "trackers": self._trackers,
+            "best": {name: one.report().as_json() for name, one in self._best.items()},
         }
         write_file(self._path, (json.dumps(record, indent=2) + "\n").encode())
 
@@ -208,13 +227,22 @@ def _read(path: Path) -> dict[str, Any] | None:
             "run": _run_id(record.get("run")),
             "sync": bool(record.get("sync", False)),
             "trackers": {str(name): str(run) for name, run in record.get("trackers", {}).items()},
+            "best": {name: _evaluation(one) for name, one in record.get("best", {}).items()},
         }
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, ProtocolError, TypeError, ValueError):
         raise UsageError(f"{path} does not say which training is to be resumed") from None
+
+
+def _evaluation(values: object) -> Evaluation:
+    """Return an evaluation that `TrainingRecord` has written. Raises ProtocolError."""
+    told = EvaluationReport.from_json(values)
+    successes = None if told.successes is None else tuple(told.successes)
+    returns, lengths = tuple(told.returns), tuple(map(int, told.lengths))
+    return Evaluation(told.version, told.rows, returns, lengths, successes)
 
 
 def _run_id(value: object) -> str:
