@@ -148,13 +148,13 @@ def test_a_guest_whose_run_is_refused_has_asked_for_one(tmp_path):
 
 def test_a_misspelled_export_fails_beside_others(tmp_path):
     (tmp_path / "guest.wat").write_text(
-        FRAMES.replace(")))", ')) (func (export "ark_initialise")))')
+        FRAMES.replace(")))", ')) (func (export "ark_initializer")))')
     )
     run = arkml("smoke", tmp_path / "guest.wat")
 
     assert run.status == 1
     assert (
-        "FAIL  exports     nothing calls the export ark_initialise: did you mean ark_initialize?"
+        "FAIL  exports     nothing calls the export ark_initializer: did you mean ark_initialize?"
         in run.out
     )
     assert "120 frames of ark_applet_update, no trap" in run.out

@@ -85,11 +85,11 @@ def test_an_entry_point_of_the_wrong_type_is_none_and_told():
 
 
 def test_a_reserved_name_that_is_misspelled_is_told_with_what_may_be_meant():
-    found = info('(func (export "ark_aplet_update"))', '(func (export "ark_initialise"))')
+    found = info('(func (export "ark_aplet_update"))', '(func (export "ark_initializer"))')
 
     assert found.misfits == (
         "nothing calls the export ark_aplet_update: did you mean ark_applet_update?",
-        "nothing calls the export ark_initialise: did you mean ark_initialize?",
+        "nothing calls the export ark_initializer: did you mean ark_initialize?",
     )
     assert info(APPLET, '(func (export "ark_frees"))').misfits
     assert info(APPLET, '(func (export "ark_x"))').misfits == ()
