@@ -371,6 +371,33 @@ def test_the_directory_of_a_training_is_one_of_its_hive(tmp_path):
     assert len(read(tmp_path)) == 1
 
 
+def test_the_directory_of_several_seeds_has_the_runs_of_all(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / f"seed-{seed}" / "hive", seed, seed=seed)
+        (tmp_path / f"seed-{seed}.json").touch()
+
+    assert [run.settings.seed for run in read(tmp_path)] == [0, 1]
+    assert [run.settings.seed for run in read(tmp_path, "walker")] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ('{"run": "00000000000000a7", "name": "walker"}', ": arkml report 00000000000000a7 --hive"),
+        ('{"run": "", "name": "my walker"}', ": arkml report 'my walker' --hive HOST:PORT reads"),
+        ("{", "holds no runs: name the data directory of a hive, or the directory of a training"),
+    ],
+)
+def test_the_directory_of_a_training_elsewhere_is_refused_with_the_way_to_its_run(
+    tmp_path, record, sentence
+):
+    (tmp_path / "training.json").write_text(record)
+    with pytest.raises(UsageError) as refused:
+        read(tmp_path)
+
+    assert sentence in str(refused.value)
+
+
 def test_a_setting_that_a_guest_gave_with_32_bits_is_no_change(tmp_path):
     dust = float(np.float32(0.001))
     write_run(tmp_path, 1, learning_rate_init=0.001)

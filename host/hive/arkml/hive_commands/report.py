@@ -29,7 +29,7 @@ _HERE = "127.0.0.1:12356"
 _EPILOG = options.epilog(
     "arkml report walker -o walker.html",
     "arkml report walker walker-2 --hive hive.example:12356 -o both.html",
-    "arkml report --data training/pendulum/seed-0 --data training/pendulum/seed-1 -o seeds.html",
+    "arkml report --data training/pendulum -o pendulum.html",
     notes="""
 Runs that differ in their seed only become one curve, the median, with a band from the lowest to the
 highest. The file loads nothing from elsewhere.
@@ -62,8 +62,8 @@ def command(
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="Read the data directory of a hive, or the directory of a training, in its place."
-            " May be given several times.",
+            help="Read the data directory of a hive, or the directory of a training or of its"
+            " --seeds, in its place. May be given several times.",
             show_default=False,
         ),
     ] = None,

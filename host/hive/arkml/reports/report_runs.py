@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def read_from_directory(
     Return runs of a directory by their ids or names; a hive may serve them meanwhile.
 
     Args:
-        data: The data directory of a hive, or the directory of a training.
+        data: The data directory of a hive, or the directory of a training or of several seeds.
         names: The ids or names; empty for all runs.
         warn: Called with a sentence for each run that is not named and cannot be read.
 
@@ -83,10 +84,9 @@ def read_from_directory(
     """
     runs = data / "runs" if (data / "runs").is_dir() else data / "hive" / "runs"
     if not runs.is_dir():
-        raise UsageError(
-            f"{data} holds no runs: name the data directory of a hive, or the directory of a"
-            " training"
-        )
+        if seeds := [one for one in sorted(data.glob("seed-*")) if one.is_dir()]:
+            return [run for one in seeds for run in read_from_directory(one, names, warn)]
+        raise UsageError(f"{data} holds no runs{_way_out(data)}")
     known = []
     for directory in sorted(runs.iterdir()):
         try:
@@ -99,6 +99,21 @@ def read_from_directory(
         return known
     infos = sorted((run.info for run in known), key=lambda info: info.started_at, reverse=True)
     return [_read(runs / _chosen(infos, name, str(data)).id) for name in names]
+
+
+def _way_out(data: Path) -> str:
+    """Return what to name in place of a directory without runs, as the end of a sentence."""
+    from arkml.server.hive_files import read_object
+
+    try:
+        record = read_object(data / "training.json")
+        run = shlex.quote(str(record["run"] or record["name"]))
+    except (HiveError, KeyError):
+        return ": name the data directory of a hive, or the directory of a training"
+    return (
+        f", only what a training took from its hive: arkml report {run} --hive HOST:PORT reads the"
+        " run there"
+    )
 
 
 def checkpoint_file(directory: Path, n_opts: int) -> Path:
