@@ -99,6 +99,28 @@ def test_a_run_that_is_not_used_gives_its_learner_to_one_that_waits_and_gets_it_
     assert resumed
 
 
+def test_a_hive_that_is_started_again_has_its_learner_for_the_run_whose_host_comes_back(
+    make_service,
+):
+    before = make_service(learners=2)
+    dead, live = sorted([before.create("one"), before.create("other")])  # the order of a restart
+    before.sid(dead)
+    sid = before.sid(live)
+    before.wait_for_status(dead, "running")
+    before.wait_for_status(live, "running")
+    before.hive.close()
+    service = make_service({"pause": 3_600.0, "back": 0.5}, learners=1)
+    learns = eventually(
+        lambda: (
+            service.post(f"/sessions/{sid}/beat").status_code == 200
+            and service.run(live)["status"] == "running"
+        )
+    )
+
+    assert learns
+    assert service.run(dead)["status"] == "paused"
+
+
 def test_rows_of_a_pending_run_are_kept_for_its_learner(crowded):
     service, first = crowded, crowded.first
     second = service.create("second")

@@ -77,9 +77,10 @@ class Lifecycle:
 
     From `start` until `stop` or `close` the log is open and the learner runs. After
     `Timeouts.pause` without sessions the learner is paused; if other runs wait for a learner, its
-    process ends, and starts again when the run is used. After `Timeouts.idle_stop` the run is
-    stopped. Rollout workers, which end with the run, keep it alive for some time without other
-    sessions. Tasks that wait for `changes` are woken by each new status.
+    process ends, after a restart of the hive sooner (`Timeouts.back`), and starts again when the
+    run is used. After `Timeouts.idle_stop` the run is stopped. Rollout workers, which end with the
+    run, keep it alive for some time without other sessions. Tasks that wait for `changes` are woken
+    by each new status.
 
     Args:
         directory: The directory of the run.
@@ -133,6 +134,7 @@ class Lifecycle:
         self._is_closing = False
         self._is_stopping = False
         self._is_resting = False
+        self._is_awaited = False  # from a restart of the hive to the first request of a session
         self._last_used = self._last_attended = self._counted = time.monotonic()
         self._changing = asyncio.Lock()
         self._writing = asyncio.Lock()
@@ -211,6 +213,7 @@ class Lifecycle:
 
     async def restart(self) -> None:
         """Start the run, which was in use when the hive ended, and its workers."""
+        self._is_awaited = True
         try:
             await self.start()
             await self.workers.start(self._document.request)
@@ -326,6 +329,7 @@ class Lifecycle:
         if session.left or self.is_ending:
             raise self.refusal()
         self._last_used = session.seen = time.monotonic()
+        self._is_awaited = False
         if self.supervisor.is_paused:
             self.supervisor.pause(paused=False)
 
@@ -390,11 +394,11 @@ class Lifecycle:
                 await self.stop(for_all=False)
         elif is_left or now - self._last_used > timeouts.idle_stop:
             await self.stop(for_all=False)
-        elif now - self._last_used > timeouts.pause:
-            if self._places.are_wanted:
+        elif self._places.are_wanted:
+            if now - self._last_used > (timeouts.back if self._is_awaited else timeouts.pause):
                 await self._rest()
-            else:
-                self.supervisor.pause(paused=True)
+        elif now - self._last_used > timeouts.pause:
+            self.supervisor.pause(paused=True)
 
     async def _rest(self) -> None:
         """End the learner of a run that is not used; the next request of a session starts it."""

@@ -25,6 +25,8 @@ class Timeouts:
     Attributes:
         lease: A session without a request has left after this time.
         pause: A run without sessions is paused after this time.
+        back: Hosts come back to a hive that was started again within this time; a run without any
+            gives its learner to one that waits.
         idle_stop: A run without sessions is stopped after this time.
         start: A learner sends its first message within this time.
         hang: A learner that reports no progress for this time is ended.
@@ -39,6 +41,7 @@ class Timeouts:
 
     lease: float = 30.0
     pause: float = 60.0
+    back: float = 10.0
     idle_stop: float = 600.0
     start: float = 90.0
     hang: float = 30.0
