@@ -78,6 +78,9 @@ TAKE_BOOL = "ark-ml-v1.ml__take_future_bool"
 DROP = "ark-ml-v1.ml__drop_future"
 
 TRAIN = "ark-ml-v1.ml__start_training"
+TAKE_TRAINING = "ark-ml-v1.ml__take_future_training_handle"
+PUSH_TRAINING = "ark-ml-v1.ml__push_training_observation"
+SUBMIT_TRAINING = "ark-ml-v1.ml__submit_training_observations"
 
 ALLOCATOR = """
 (global $top (mut i32) (i32.const 32768))
@@ -107,12 +110,12 @@ def opening(name, offset, size, handle):
     return function(name, call, result="i32")
 
 
-def asking(pointer, size):
+def asking(pointer, size, then=""):
     """
-    An applet that asks for the training of a run.
+    An applet that asks for the training of a run, and does `then` in each frame with a session.
 
     The name of the run has `size` bytes at `pointer`; at byte 80 are "ball" and two bytes that are
-    not UTF-8.
+    not UTF-8. The handle of the session is at HANDLE.
     """
     name = f"{i32(pointer)} {i32(size)}"
     return module(
@@ -123,8 +126,12 @@ def asking(pointer, size):
             f"(drop (call ${TRAIN} {i32(64)} {i32(9)} {i32(12356)} {i32(80)} {i32(4)} {name}"
             f" {i32(2)} {i32(1)} {i32(OUT)}))",
         ),
-        function("ark_applet_update", ""),
-        uses=(TRAIN,),
+        function(
+            "ark_applet_update",
+            f"(if (i64.eqz (i64.load {i32(HANDLE)})) (then (br_if 1 (call ${TAKE_TRAINING}"
+            f" (i64.load {i32(OUT)}) {i32(HANDLE)})))) {then}",
+        ),
+        uses=(TRAIN, TAKE_TRAINING, PUSH_TRAINING, SUBMIT_TRAINING),
     )
 
 

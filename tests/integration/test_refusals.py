@@ -239,6 +239,14 @@ def test_an_import_that_python_refuses_is_in_the_trap_that_follows(host):
     assert "before it" not in str(caught.value)
 
 
+def test_a_refusal_that_follows_from_another_one_does_not_hide_it(host, caplog):
+    guest = host.load(refused_by(f"(drop {push(11)}) {submit()}"), name="npc")
+    for _ in range(3):
+        guest.update()
+
+    assert [message.partition(" answered ")[0] for message in caplog.messages] == [PUSH, SUBMIT]
+
+
 def test_an_import_whose_arguments_cannot_be_read_is_said_once_and_counted(host, caplog):
     call = f"(call ${START} {i32(2)} {i32(1)} {i32(-9)} {i32(9)} {i32(0)} {i32(8)})"
     guest = host.load(module(function("ask", f"(drop {call})"), uses=(START,)))

@@ -251,14 +251,16 @@ class Packaged(Ended):
 @pytest.mark.parametrize(
     ("rejection", "reason"),
     [
-        ("", "there are no rows: train for longer"),
+        ("", "there are no rows: the guest pushed none"),
         ("version 1 of run r1 is not used: no model", "version 1 of run r1 is not used: no model"),
     ],
 )
 def test_an_algorithm_of_a_package_that_got_no_rows_is_told_with_the_reason(
     grounded, monkeypatch, rejection, reason
 ):
-    membership = SimpleNamespace(deliver=lambda: True, latest=None, rejection=rejection)
+    membership = SimpleNamespace(
+        deliver=lambda: True, latest=None, rejection=rejection, irregular={}
+    )
     monkeypatch.setattr("arkml.training.outcome.membership_of", lambda _: membership)
     with RunMonitor(hives_of(grounded), lambda _: None) as monitor:
         outcome = gather(Packaged(RUN), RUN, grounded.load(ACTOR), monitor, wants_update=True)

@@ -13,7 +13,16 @@ import sys
 import pytest
 from tests.children import children_of
 from tests.integration.command_line import ENVIRONMENT, GUESTS, POLICIES, ROOT, arkml, start
-from tests.integration.guest_text import TRAIN, asking
+from tests.integration.guest_text import (
+    FEATURES,
+    HANDLE,
+    MODEL,
+    PUSH_TRAINING,
+    SUBMIT_TRAINING,
+    TRAIN,
+    asking,
+    i32,
+)
 from tests.waiting import eventually
 
 REACH, PENDULUM, CHOOSERS = (
@@ -251,6 +260,51 @@ def test_a_misspelled_export_is_told_where_it_keeps_a_guest_from_training(tmp_pa
 
     assert trained.status != 0
     assert f"error: guest.wat{says}: {told}" in trained.err
+
+
+def _submit(actions, *pushes):
+    """Push an observation of agent 1 for each state and number of features, and submit."""
+    session = f"(i64.load {i32(HANDLE)})"
+    lines = [
+        f"(drop (call ${PUSH_TRAINING} {session} (i64.const 1) {i32(state)} (f32.const 0)"
+        f" {i32(FEATURES)} {i32(features)} {i32(0)} {i32(0)} (f32.const 1)))"
+        for state, features in pushes
+    ]
+    room = f"{i32(MODEL)} {i32(actions)} {i32(MODEL + 64)} {i32(actions)}"
+    return " ".join([*lines, f"(drop (call ${SUBMIT_TRAINING} {session} {room}))"])
+
+
+_ANSWERED = f"{PUSH_TRAINING} answered INVALID_ARGUMENTS"
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (
+            _submit(1, (3, 3)),
+            f"all 20 rows were refused: {_ANSWERED}: 3 features, the session has 2",
+        ),
+        (
+            _submit(4, (3, 2)),
+            f"all 20 submits were refused: {SUBMIT_TRAINING} answered",
+        ),
+        (
+            _submit(1, (1, 2)),
+            "all 20 rows were refused, each because of its agent: its episode has ended",
+        ),
+        (_submit(0), "the guest pushed none"),
+    ],
+    ids=["push", "submit", "agent", "none"],
+)
+def test_rows_that_a_longer_training_would_lack_too_are_told(tmp_path, config, frame, reason):
+    guest = tmp_path / "guest.wat"
+    guest.write_bytes(asking(80, 4, frame))
+    out = tmp_path / "out"
+    trained = arkml("train", guest, "--frames", "20", "--config", config, "--out", out)
+
+    assert trained.status == 1
+    assert f"there are no rows: {reason}" in trained.err
+    assert "train for longer" not in trained.err
 
 
 def test_a_hive_that_cannot_write_its_directory_ends_a_training_at_once(tmp_path):

@@ -28,10 +28,12 @@ class GuestNews:
         tell = self._handlers.owner.warn_once
         if news & at.NON_FINITE:
             tell("actions", "the policy gave non-finite actions or values: answered as zeros")
-        if number := news & ~at.NON_FINITE:
-            reason = RefusalReason(number)
-            kind = self._sandbox.refusals.by_host if reason is RefusalReason.HOST else ""
-            tell(f"{reason.name} {kind}", self._sandbox.refusals.sentence(reason))
+        if not news & ~at.NON_FINITE:
+            return
+        refusals = self._sandbox.refusals
+        for reason in refusals.reasons():  # the last one may follow from one before it
+            kind = refusals.by_host if reason is RefusalReason.HOST else ""
+            tell(f"{reason.name} {kind}", refusals.sentence(reason))
 
     def note(self, error: AbiError) -> None:
         """Note the error by which a submit is refused, and count it if a limit was reached."""

@@ -109,6 +109,11 @@ class RunMembership:
         return self._run.branches
 
     @property
+    def irregular(self) -> dict[str, int]:
+        """The number of rows that were answered with zeros and not sent, by the reason."""
+        return {} if self._policy is None else dict(self._policy.irregular.counts)
+
+    @property
     def is_left(self) -> bool:
         """True after the last guest has left."""
         return not self._users

@@ -198,7 +198,8 @@ def gather(
     unlearned, end = "", _end(info, monitor)
     if wants_update and told is not None and max(told.n_opts, monitor.updates) <= run.n_opts:
         rejection = "" if membership is None else membership.rejection
-        unlearned = _unlearned(run, told, first, rejection, end)
+        advice = _lack(subject, membership, told.rows - run.rows) or "train for longer"
+        unlearned = _unlearned(run, told, first, rejection, advice, end)
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
     return RunOutcome(
         kind, best, last_kind, last, training, evaluations, metrics, info, missing, unlearned,
@@ -258,12 +259,13 @@ def _wait_for_report(client: HiveClient, run: RunInfo, answers: PatientClient) -
 
 
 def _unlearned(
-    run: RunInfo, info: RunInfo, first: _FirstUpdate | None, rejection: str, end: str
+    run: RunInfo, info: RunInfo, first: _FirstUpdate | None, rejection: str, advice: str, end: str
 ) -> str:
     """
     Return a sentence on why a learner has made no update between the states `run` and `info`.
 
-    `rejection` is why the newest policy is not used, `end` why a learner has ended.
+    `rejection` is why the newest policy is not used, `advice` why rows lack or what to do about it,
+    `end` why a learner has ended.
     """
     reason = f" (it ended: {end})" if end else ""
     if first is not None and info.rows < first.rows:
@@ -271,12 +273,32 @@ def _unlearned(
             return f"nothing was learned: {rejection}{reason}"
         begins = f"{first.learner} begins with {first.rows:,} rows ({first.setting}), and "
         there = f"{begins}there are {info.rows:,}" if first.setting else "there are no rows"
-        return f"nothing was learned: {there}: train for longer{reason}"
+        return f"nothing was learned: {there}: {advice}{reason}"
     if first is not None and first.is_unreachable(info):
         wants = f"{first.learner} wants more rows than the {info.rows:,} that there are"
-        return f"nothing was learned: {wants}: train for longer{reason}"
+        return f"nothing was learned: {wants}: {advice}{reason}"
     new = info.rows - run.rows
     return f"nothing was learned: the learner has made no update of {new:,} rows{reason}"
+
+
+def _lack(subject: Guest | Fleet, membership: RunMembership | None, rows: int) -> str:
+    """
+    Return why rows of a guest lack, if a longer training would lack them too; else "".
+
+    `rows` is the number of rows that the hive has got.
+    """
+    counted = subject.statistics
+    pushes, submits = (
+        {f": {text}": n for text, n in counted.refusals.items() if part in text.split(" ")[0]}
+        for part in ("push_training", "submit_training")
+    )
+    irregular = {} if membership is None else membership.irregular
+    of_agents = {f", each because of its agent: {why}": n for why, n in irregular.items()}
+    for what, reasons in (("rows", pushes | of_agents), ("submits", submits)):
+        if (lost := sum(reasons.values())) > rows:
+            all_of = "" if rows else "all "
+            return f"{all_of}{lost:,} {what} were refused{max(reasons, key=reasons.__getitem__)}"
+    return "" if counted.rows or rows else "the guest pushed none"
 
 
 def _end(info: RunInfo, monitor: RunMonitor) -> str:

@@ -55,10 +55,16 @@ class RefusalNotes:
     def counts(self) -> Counter[str]:
         """Return the number of refused calls for each reason; a reason's key is its `sentence`."""
         found: Counter[str] = Counter()
-        for reason in RefusalReason:
-            if count := self._words[(self._start(reason) + at.REFUSED_COUNT) >> 2]:
-                found[self.sentence(reason)] += count
+        for reason in self.reasons():
+            found[self.sentence(reason)] += self._count(reason)
         return found
+
+    def reasons(self) -> list[RefusalReason]:
+        """Return the reasons for which a call was refused so far."""
+        return [reason for reason in RefusalReason if self._count(reason)]
+
+    def _count(self, reason: RefusalReason) -> int:
+        return self._words[(self._start(reason) + at.REFUSED_COUNT) >> 2]
 
     def _start(self, reason: RefusalReason) -> int:
         return self._control + at.REFUSALS + (reason - 1) * at.REFUSAL_SIZE
