@@ -70,7 +70,7 @@ def test_an_episode_ends_as_the_guest_says_and_the_next_one_goes_on_in_the_same_
     single.reset(seed=3)
     instance = single.guest_env.guest
     outcomes = [single.step(np.zeros(1, "f4")) for _ in range(200)]
-    with pytest.raises(gymnasium.error.ResetNeeded):
+    with pytest.raises(gymnasium.error.ResetNeeded, match="the episode has ended: reset"):
         single.step(np.zeros(1, "f4"))
     observation, _ = single.reset()
 
@@ -121,6 +121,15 @@ def test_wrong_actions_are_refused(single, action):
         single.step(action)
 
     assert len(single.step([0.0])) == 5
+
+
+def test_an_action_just_outside_is_told_with_the_digits_in_which_it_differs(single):
+    with pytest.raises(gymnasium.error.ResetNeeded, match="before its first step"):
+        single.step([0.0])
+    single.reset()
+
+    with pytest.raises(InvalidActions, match=r"from -1 to 1, not 1\.0000001$"):
+        single.step(np.nextafter(np.ones(1, "f4"), 2))
 
 
 def test_a_guest_may_be_stepped_beside_its_environment(make):

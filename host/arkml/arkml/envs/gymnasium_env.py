@@ -116,7 +116,11 @@ class GuestGymEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
 
         """
         if self._agent.number is None:
-            raise gymnasium.error.ResetNeeded("reset the environment before its first step")
+            raise gymnasium.error.ResetNeeded(
+                "reset the environment before its first step"
+                if self._latest.seen is None
+                else "the episode has ended: reset the environment"
+            )
         latest = self._latest
         latest.action = spaces.taken(self._spec, action, None, _WHO)
         seen, reward, terminated, truncated, info = self._agent.step(latest.action)

@@ -130,9 +130,10 @@ class Actions:
         if not every(fits):
             position = tuple(np.argwhere(~fits)[0])
             low, high = self._floors[position[-1]], self._ceilings[position[-1]]
-            raise InvalidActions(
-                f"{who} takes actions from {low:g} to {high:g}, not {floats[position]:g}"
-            )
+            wrong = f"{floats[position]:g}"
+            if wrong in (f"{low:g}", f"{high:g}"):  # it differs in a later digit
+                wrong = str(floats[position])
+            raise InvalidActions(f"{who} takes actions from {low:g} to {high:g}, not {wrong}")
         self.check_choices(values, who)
 
     def are_valid(self, values: Floats) -> bool:
