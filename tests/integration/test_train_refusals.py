@@ -307,6 +307,14 @@ def test_rows_that_a_longer_training_would_lack_too_are_told(tmp_path, config, f
     assert "train for longer" not in trained.err
 
 
+def test_a_setting_that_comes_twice_is_refused(tmp_path):
+    (tmp_path / "twice.json").write_text('{"gamma": 0.9, "gamma": 0.8}')
+    refused = arkml("train", REACH, "--config", "twice.json", cwd=tmp_path)
+
+    assert refused.status == 2
+    assert refused.err == "error: --config twice.json: the key 'gamma' comes twice in an object\n"
+
+
 def test_a_hive_that_cannot_write_its_directory_ends_a_training_at_once(tmp_path):
     out = tmp_path / "out"
     out.mkdir()

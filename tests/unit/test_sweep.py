@@ -44,6 +44,7 @@ def test_choices_and_ranges_are_read_by_the_names_of_settings(space):
     ("document", "message"),
     [
         ("{", "is not JSON"),
+        ('{"tau": [0.1], "tau": [0.2]}', "the key 'tau' comes twice"),
         ("[1]", "takes an object of settings"),
         ("{}", "takes an object of settings"),
         ({"tua": [0.1]}, "there is no setting 'tua'"),

@@ -429,10 +429,14 @@ def _status(errors: Sequence[Exception]) -> int:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Read the settings in a JSON file. Raises UsageError."""
+    from arkml.sessions.declarations import RepeatedKey, distinct
+
     try:
-        settings = json.loads(read_file(path, most=MOST_OF_SETTINGS))
+        settings = json.loads(read_file(path, most=MOST_OF_SETTINGS), object_pairs_hook=distinct)
     except OSError as error:
         raise UsageError(f"--config {path} cannot be read: {error.strerror}") from None
+    except RepeatedKey as error:
+        raise UsageError(f"--config {path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--config {path} is not JSON: {error}") from None
     if not isinstance(settings, dict):

@@ -301,8 +301,8 @@ def document_of(data: bytes, where: str) -> Mapping[str, Any]:
     try:
         document: dict[str, Any] = msgspec.json.decode(data, type=dict[str, Any])
         # msgspec takes the last of two values of one key.
-        json.loads(data, object_pairs_hook=_require_once, parse_int=str, parse_float=str)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _RepeatedKey) as error:
+        json.loads(data, object_pairs_hook=distinct, parse_int=str, parse_float=str)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RepeatedKey) as error:
         raise InvalidSpec(f"{where}: {str(error)[:_SHOWN]}") from error
     return document
 
@@ -392,17 +392,22 @@ def _contents(path: Path) -> bytes:
         raise InvalidSpec(f"{path} cannot be read: {error.strerror}") from error
 
 
-class _RepeatedKey(Exception):
+class RepeatedKey(Exception):
     """An object of JSON has a key twice."""
 
 
-def _require_once(pairs: list[tuple[str, Any]]) -> None:
-    """Raise _RepeatedKey if an object has one key twice, such as `{"a": 1, "a": 2}`."""
-    keys: set[str] = set()
-    for key, _ in pairs:
-        if key in keys:
-            raise _RepeatedKey(f"the key {cut_repr(key)} comes twice in an object")
-        keys.add(key)
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """
+    Return an object of JSON, as the `object_pairs_hook` of `json.loads`.
+
+    Raises RepeatedKey if it has one key twice, such as `{"a": 1, "a": 2}`.
+    """
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise RepeatedKey(f"the key {cut_repr(key)} comes twice in an object")
+        values[key] = value
+    return values
 
 
 def parts_of(declared: Sequence[PartDeclared]) -> tuple[Part, ...]:

@@ -14,6 +14,7 @@ from arkml.base.short_reprs import cut_repr
 from arkml.errors import InvalidSettings, UsageError
 from arkml.hive.protocol.settings import Settings
 from arkml.runs.learner_settings import LearnerSettings, require_valid
+from arkml.sessions.declarations import RepeatedKey, distinct
 
 _KEYS = {"low", "high", "log", "int"}
 _FIXED = ("features", "actions", "branches", "other")  # the guest decides
@@ -53,9 +54,11 @@ def read_space(path: Path) -> SearchSpace:
     settings that no learner takes.
     """
     try:
-        document = json.loads(read_file(path, most=MOST_OF_SETTINGS))
+        document = json.loads(read_file(path, most=MOST_OF_SETTINGS), object_pairs_hook=distinct)
     except OSError as error:
         raise UsageError(f"--space {path} cannot be read: {error.strerror}") from None
+    except RepeatedKey as error:
+        raise UsageError(f"--space {path}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--space {path} is not JSON: {error}") from None
     if not isinstance(document, dict) or not document:
