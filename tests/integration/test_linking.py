@@ -131,7 +131,7 @@ def test_wasi_that_is_not_granted_is_missing_and_the_message_says_why(host):
     with pytest.raises(LinkError, match="WASI is not granted") as error:
         host.load(module(imports=(wasi("fd_write", "i32 i32 i32 i32"), wasi("sched_yield", ""))))
 
-    assert str(error.value).count("WASI is not granted") == 2
+    assert str(error.value).count("WASI is not granted (--wasi), in Python by `wasi`") == 2
 
 
 def test_wasi_that_is_granted_but_unknown_or_mistyped_is_missing(make_host):

@@ -138,7 +138,7 @@ def test_an_evaluation_whose_agents_do_not_all_end_an_episode_says_so():
     with pytest.raises(NotFound, match=r"c_coin\.wasm: \d+ agents ended no episode within 100"):
         arkml.evaluate(COIN, zeros(1, 1), episodes=16, frames=100)
     with pytest.raises(
-        NotFound, match=r"no episode ended within 5 frames; give more frames \(--frames\)"
+        NotFound, match=r"no episode ended within 5 frames; give more `frames` \(--frames\)"
     ):
         arkml.evaluate(COIN, zeros(1, 1), episodes=16, frames=5)
     cut = arkml.evaluate(COIN, zeros(1, 1), episodes=160, frames=500)

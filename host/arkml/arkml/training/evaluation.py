@@ -137,7 +137,7 @@ def evaluate(
         seconds = time.monotonic() - began
     if not played.returns:
         raise gateway.failure or NotFound(
-            f"{label}: {played.shortfall}; give more frames (--frames)"
+            f"{label}: {played.shortfall}; give more `frames` (--frames)"
             if gateway.has_started
             else without_start(label, gateway.unplayed, played.frames, runner.statistics)
         )

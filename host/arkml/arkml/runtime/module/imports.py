@@ -195,7 +195,7 @@ def _provided(entry: ImportInfo, wasi_type: WasiType | None) -> FunctionType | N
 def _missing(entry: ImportInfo, provided: FunctionType | None, *, granted: bool) -> Missing:
     has = "nothing" if provided is None else str(provided)
     if entry.module == WASI_MODULE and not granted:
-        has = "nothing: WASI is not granted (--wasi)"
+        has = "nothing: WASI is not granted (--wasi), in Python by `wasi`"
     return Missing(entry.module, entry.name, str(entry.type), has)
 
 
