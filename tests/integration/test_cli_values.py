@@ -1,6 +1,7 @@
 """Option values, paced frames and what is made of their times."""
 
 import errno
+import shlex
 
 import pytest
 import typer
@@ -21,6 +22,40 @@ from arkml.cli.values import (
 from arkml.errors import UsageError
 from arkml.limits import Limits
 from arkml.training.pacer import Pacer
+
+
+def _commands(command, path=()):
+    """All commands of an application, each with the words before its options."""
+    for name, one in getattr(command, "commands", {}).items():
+        yield from _commands(one, (*path, name))
+    yield path, command
+
+
+def _parse(command, words):
+    """Have the commands of a line read its words, without running them."""
+    context = None
+    while True:
+        context = command.make_context("arkml", words, parent=context)
+        if not hasattr(command, "commands"):
+            return
+        _, command, words = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+
+
+def test_every_example_of_a_help_text_is_a_command_with_options_that_it_takes():
+    application_ = typer.main.get_command(application())
+    lines = [
+        line.strip()
+        for _, command in _commands(application_)
+        for line in (command.epilog or "").splitlines()
+        if line.startswith("arkml ")
+    ]
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        _parse(application_, words[: words.index("<")] if "<" in words else words)
+
+    assert len(lines) > 100
 
 
 @pytest.mark.parametrize(

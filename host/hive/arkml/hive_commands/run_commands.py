@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         (
             serve,
             "serve --data runs",
-            "serve --data runs --page --notify https://hooks.example/runs",
+            "serve --data runs --notify https://hooks.example/runs",
         ),
         (list_, "list", "list --archived --hive hive.example:12356", "list --json"),
         (show, "show walker", "show 77fb80b41e4b0b8a --json"),
