@@ -177,10 +177,13 @@ def test_the_commands_say_what_they_did_or_why_not(tmp_path):
     told = arkml("hive", "restore", archive, "--data", restored)
     again = arkml("hive", "restore", archive, "--data", restored)
     nowhere = arkml("hive", "backup", "127.0.0.1:12356", "-o", archive)
+    lost = arkml("hive", "backup", tmp_path / "data", "-o", tmp_path / "gone" / "hive.tar")
     other = arkml("hive", "restore", ROOT / "README.md", "--data", tmp_path / "other", "--json")
 
     assert (made.status, made.err) == (0, "")
     assert made.out.startswith(f"{archive}: 1 run, ")
+    assert lost.status == 2
+    assert f"{tmp_path}/gone/hive.tar cannot be written: {tmp_path}/gone is no direct" in lost.err
     assert told.status == 0
     assert "1 token of the backup is valid there" in told.err
     assert told.err.endswith(f": alice; arkml hive token revoke NAME --data '{restored}'\n")

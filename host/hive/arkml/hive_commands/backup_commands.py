@@ -83,7 +83,14 @@ def _backup(data: Path, output: Path, as_json: bool) -> int:
             f"{data} is not a directory: name the data directory of the hive, on its machine"
         )
     with _Bar("backup", hidden=as_json) as bar:
-        summary = write_backup(data, output, bar)
+        try:
+            summary = write_backup(data, output, bar)
+        except FileNotFoundError:
+            if output.parent.is_dir():
+                raise
+            raise UsageError(
+                f"{output} cannot be written: {output.parent} is no directory"
+            ) from None
     for run in summary.left_out:
         sys.stderr.write(f"run {run} is left out: it has no document, or was removed meanwhile\n")
     if as_json:
