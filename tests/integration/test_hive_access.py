@@ -131,6 +131,15 @@ def test_a_client_that_does_not_trust_the_certificate_says_so(hive, tokens):
     assert "SSL_CERT_FILE names a file" in refused.err
 
 
+def test_a_file_of_certificates_that_is_not_there_is_told(hive, tokens):
+    refused = arkml(
+        "hive", "list", "--hive", hive, ARKML_HIVE_TOKEN=tokens["read"], SSL_CERT_FILE="gone.pem"
+    )
+
+    assert refused.status == 2
+    assert "SSL_CERT_FILE names gone.pem, which is no file" in refused.err
+
+
 def test_a_client_without_tls_gets_a_sentence(hive, tokens):
     plain = hive.removeprefix("https://")
     refused = arkml("hive", "list", "--hive", plain, ARKML_HIVE_TOKEN=tokens["read"])
@@ -422,6 +431,16 @@ def test_a_damaged_file_of_tokens_is_one_sentence(tmp_path):
 
     assert refused.status == 2
     assert f"the tokens in {tmp_path}/tokens.json cannot be read: not JSON" in refused.err
+
+
+def test_tokens_of_a_directory_that_is_not_there_are_not_none(tmp_path):
+    gone = tmp_path / "gone"
+    listed = arkml("hive", "token", "list", "--data", gone)
+    revoked = arkml("hive", "token", "revoke", "alice", "--data", gone)
+
+    told = f"error: --data {gone} is not a directory: name the data directory of the hive\n"
+    assert [(one.status, one.err) for one in (listed, revoked)] == [(2, told)] * 2
+    assert not gone.exists()
 
 
 def test_tokens_are_made_listed_and_revoked(tmp_path):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import ssl
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import httpx
@@ -412,7 +414,13 @@ def _unreachable(address: Address, error: Exception) -> str:
     if proxy := proxy_of(address.host, "https" if address.is_secure else "http"):
         text += f"; hives are asked directly, not by the proxy of {proxy}"
     if "CERTIFICATE_VERIFY_FAILED" in text:
-        text += "; SSL_CERT_FILE names a file with the certificates to trust"
+        named = os.environ.get("SSL_CERT_FILE", "")
+        is_gone = named and not Path(named).is_file()
+        gone, trusted = (
+            f"{harmless(named)}, which is no file",
+            "a file with the certificates to trust",
+        )
+        text += f"; SSL_CERT_FILE names {gone if is_gone else trusted}"
     if isinstance(error, httpx.RemoteProtocolError) and not address.is_secure:
         text += f"; if it has TLS, its address is {replace(address, is_secure=True).url}"
     return text

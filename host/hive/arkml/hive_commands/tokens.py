@@ -99,6 +99,7 @@ def renew(
     def job() -> int:
         from arkml.server.access.token_file import TokenFile
 
+        _require_directory(data)
         return _tell(*TokenFile(data).renew(token), as_json=as_json)
 
     return job
@@ -110,6 +111,7 @@ def list_(data: Data = Path("hive"), as_json: options.Json = False) -> Job:
     def job() -> int:
         from arkml.server.access.token_file import TokenFile
 
+        _require_directory(data)
         entries = TokenFile(data).read()
         if as_json:
             print_json({"tokens": [_shown(one) for one in entries]})
@@ -133,6 +135,7 @@ def revoke(
     def job() -> int:
         from arkml.server.access.token_file import TokenFile
 
+        _require_directory(data)
         entry = TokenFile(data).revoke(token)
         if as_json:
             print_json({"revoked": entry.id})
@@ -156,6 +159,12 @@ def _tell(entry: TokenEntry, token: str, *, as_json: bool) -> int:
     sys.stderr.flush()
     sys.stdout.write(f"{token}\n")
     return GOOD
+
+
+def _require_directory(data: Path) -> None:
+    """Raise UsageError for the directory of no hive."""
+    if not data.is_dir():
+        raise UsageError(f"--data {data} is not a directory: name the data directory of the hive")
 
 
 def _seconds(text: str) -> int:
