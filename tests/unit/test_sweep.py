@@ -3,12 +3,14 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.pipes import endless_pipe
 
 from arkml.cli import train_command
-from arkml.cli.sweep_command import SweepOptions, _document_of, _show, best_of
+from arkml.cli.exits import GOOD
+from arkml.cli.sweep_command import SweepOptions, TrialRunner, _document_of, _show, best_of
 from arkml.errors import UsageError
 from arkml.training import search_space
 from arkml.training.search_space import Range, read_space
@@ -113,6 +115,29 @@ def test_a_sweep_proposes_settings_of_its_space_and_keeps_what_came_of_them(tmp_
     assert 16 <= settings["hidden"] <= 64
     assert isinstance(settings["hidden"], int)
     assert draw_trials(results).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("versions", "updates", "value"),
+    [([1, 1], 900, None), ([1, 2], 900, 4.0), ([1], 0, 4.0), ([], 900, 4.0)],
+)
+def test_a_trial_that_rated_its_untrained_policy_alone_has_no_value(
+    tmp_path, space, capsys, versions, updates, value
+):
+    options = SweepOptions(Path("a.wasm"), Path("s"), tmp_path, 1, 1, 0, (), {}, as_json=False)
+    document = {
+        "mean_return": {"last": 4.0}, "updates": updates,
+        "evaluations": [{"version": version} for version in versions],
+    }  # fmt: skip
+    with Sweep(tmp_path / "out", space(SPACE), SUBJECT, 0) as sweep:
+        trials, (number, _) = TrialRunner(options, sweep), sweep.ask()
+        ended = SimpleNamespace(poll=lambda: GOOD, document=document, folder=tmp_path / "trial")
+        trials._running = {number: ended}
+        trials._gather()
+        (result,) = sweep.results()
+
+    assert result.value == value
+    assert ("rated only version 1" in capsys.readouterr().err) is (value is None)
 
 
 @pytest.mark.parametrize(

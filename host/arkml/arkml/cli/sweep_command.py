@@ -41,6 +41,10 @@ of its learning curve. The same command again continues, up to --trials trials i
 _INTERVAL = 0.1
 _OF_SWEEP = frozenset({"space", "output", "trials", "jobs", "config", "as_json"})
 _KEPT = ("run", "end_reason", "rows", "updates", "seconds", "error")
+_UNLEARNED = (
+    "evaluations rated only version 1, the policy from before the first update, which tells nothing"
+    " of the settings: train for longer"
+)
 BEST, PICTURE = "best.json", "sweep.png"
 
 
@@ -214,6 +218,9 @@ class TrialRunner:
             document = process.document
             last = (document.get("mean_return") or {}).get("last") if status == GOOD else None
             kept = {name: document[name] for name in _KEPT if name in document}
+            rated = {one["version"] for one in document.get("evaluations") or ()}
+            if last is not None and rated == {1} and document["updates"]:
+                last, kept["error"] = None, _UNLEARNED
             if last is None and "error" not in kept:
                 log = process.folder.with_suffix(".log")
                 failed = f"exit code {status}, see {log}"
