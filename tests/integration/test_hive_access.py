@@ -443,6 +443,23 @@ def test_tokens_of_a_directory_that_is_not_there_are_not_none(tmp_path):
     assert not gone.exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("hive", "serve", "--port", "0", "--data", ""),
+        ("hive", "token", "list", "--data="),
+        ("train", GUESTS / "c_reach.wasm", "--out", ""),
+    ],
+    ids=["hive serve", "token list", "train"],
+)
+def test_an_empty_name_is_not_the_current_directory(tmp_path, words):
+    refused = arkml(*words, cwd=tmp_path)
+
+    assert refused.status == 2
+    assert refused.err.endswith(" is empty: name a file or a directory\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_tokens_are_made_listed_and_revoked(tmp_path):
     made = arkml(
         "hive", "token", "new", "--data", tmp_path, "--name", "ci", "--role", "read",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -30,6 +31,8 @@ _EPILOG = epilog(
 (1 under smoke) or written; 129, 130 and 143 after SIGHUP, Ctrl-C and SIGTERM. Logs go to stderr.
 """,
 )
+
+_OUTPUTS = ("--data", "--out", "--output", "-o")
 
 COMMANDS = "arkml.commands"
 """
@@ -147,6 +150,7 @@ def run_command_line() -> None:
 def _dispatch(words: list[str]) -> int:
     open_streams()
     try:
+        _require_outputs(words)
         words = _with_page_port(words)
         outcome = application(words)(args=words, prog_name="arkml", standalone_mode=False)
     except _Misuse as error:
@@ -163,6 +167,14 @@ def _with_page_port(words: list[str]) -> list[str]:
     if words[:1] != ["train"]:
         return words
     return ["--page=0" if word == "--page" else word for word in words]
+
+
+def _require_outputs(words: list[str]) -> None:
+    """Raise UsageError for an empty name to write to, which as a path is the current directory."""
+    given = [*pairwise(words), *((word[:-1], "") for word in words if word.endswith("="))]
+    for option, value in given:
+        if option in _OUTPUTS and not value:
+            raise UsageError(f"{option} is empty: name a file or a directory")
 
 
 def _usage(error: Exception) -> str:
