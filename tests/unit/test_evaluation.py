@@ -6,6 +6,7 @@ import pytest
 from arkml.abi.codes import EpisodeState
 from arkml.policies.training import Rows
 from arkml.runs.episode_recorder import EpisodeRecorder
+from arkml.training.results import EvaluationResult
 
 INITIAL, RUNNING, TERMINAL = EpisodeState.INITIAL, EpisodeState.RUNNING, EpisodeState.TERMINAL
 
@@ -64,6 +65,15 @@ def test_a_reward_that_is_not_finite_makes_a_return_that_is_not(state, reward):
     assert played.shortfall == (
         "1 of 2 episodes have a return that is not finite, because the guest gave such rewards"
     )
+
+
+@pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf])
+@pytest.mark.filterwarnings("error")
+def test_figures_of_returns_that_are_not_finite_are_not_finite_either(lost):
+    returns = np.array([1.0, lost, -lost])
+    rated = EvaluationResult(returns, np.ones(3, np.int64), None, 9, 0.1)
+
+    assert np.isnan([rated.mean_return, rated.standard_deviation, rated.standard_error]).all()
 
 
 def test_an_episode_is_a_success_if_the_guest_has_said_so_in_it():

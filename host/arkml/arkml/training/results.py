@@ -452,12 +452,14 @@ class EvaluationResult:
     @property
     def mean_return(self) -> float:
         """Mean of the returns."""
-        return float(self.returns.mean())
+        with np.errstate(invalid="ignore"):  # that of both infinities is NaN
+            return float(self.returns.mean())
 
     @property
     def standard_deviation(self) -> float:
         """Standard deviation of the returns."""
-        return float(self.returns.std())
+        with np.errstate(invalid="ignore"):
+            return float(self.returns.std())
 
     @property
     def standard_error(self) -> float | None:
@@ -473,4 +475,5 @@ class EvaluationResult:
 def standard_error(returns: npt.ArrayLike) -> float | None:
     """Return the standard error of the mean of returns, [n]; None for one."""
     values = np.asarray(returns, np.float64)
-    return None if len(values) == 1 else float(values.std(ddof=1)) / len(values) ** 0.5
+    with np.errstate(invalid="ignore"):
+        return None if len(values) == 1 else float(values.std(ddof=1)) / len(values) ** 0.5
