@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS, POLICIES, arkml
+from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 from tests.unit.policy_models import model, node, port, weight
 
 from arkml import evaluate, record
@@ -87,6 +88,19 @@ def test_the_file_of_a_guest_with_branches_says_their_choices(tmp_path):
     record(CORRIDOR, lambda rows: np.zeros((len(rows), 2)), tmp_path / "rows.npz", frames=3)
 
     assert read_demonstrations(tmp_path / "rows.npz").branches == (4, 4)
+
+
+def test_an_episode_whose_first_row_is_not_finite_is_rated_and_not_recorded(tmp_path):
+    turns = [
+        [(1, INITIAL, "nan")], [(1, RUNNING, 1)], [(1, TERMINAL, 1)],
+        [(2, INITIAL, 0)], [(2, RUNNING, "inf")], [(2, TERMINAL, 1)],
+    ]  # fmt: skip
+    made = record(scripted(*turns), zeros(1, 1), tmp_path / "rows.npz", episodes=2, frames=9)
+    rows = read_demonstrations(tmp_path / "rows.npz").columns
+
+    assert made.returns.tolist() == [2.0, np.inf]
+    assert made.shortfall.startswith("1 of 2 episodes have a return that is not finite")
+    assert (rows.state.tolist(), made.rows) == ([INITIAL, TERMINAL], 2)
 
 
 def test_a_guest_that_starts_no_training_cannot_be_recorded(tmp_path):

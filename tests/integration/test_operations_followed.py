@@ -47,12 +47,13 @@ def test_tokens_the_service_and_its_backup_are_used_as_the_pages_say(tmp_path):
     def here(words):
         return [word.replace("/var/lib/arkml", str(home)) for word in words]
 
-    new, listed, revoke = commands("operations/access.md", "arkml hive token")
+    new, listed, renew, revoke = commands("operations/access.md", "arkml hive token")
     backup, restore = (
         commands("operations.md", f"arkml hive {name}")[0] for name in ("backup", "restore")
     )
     made = arkml(*here(new)[1:])
     told = arkml(*here(listed)[1:])
+    renewed = arkml(*here(renew)[1:])
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str
     unit.read(ROOT / "docs/operations/arkml-hive.service")
@@ -68,7 +69,7 @@ def test_tokens_the_service_and_its_backup_are_used_as_the_pages_say(tmp_path):
             token: httpx.get(
                 f"{url}/v1/whoami", headers={"authorization": f"Bearer {token}"}, trust_env=False
             ).json()["name"]
-            for token in (made.out.strip(), "the operator's token")
+            for token in (renewed.out.strip(), "the operator's token")
         }
         saved = arkml(*[str(tmp_path / "hive.tar") if one == "hive.tar" else one
                         for one in here(backup)[1:]])  # fmt: skip
@@ -81,7 +82,7 @@ def test_tokens_the_service_and_its_backup_are_used_as_the_pages_say(tmp_path):
     left = arkml(*here(listed)[1:], "--json")
 
     assert program == "/opt/arkml/bin/arkml"
-    assert [one.status for one in (made, told, saved, restored, revoked)] == [0] * 5
+    assert [one.status for one in (made, told, renewed, saved, restored, revoked)] == [0] * 6
     assert list(whoami.values()) == ["alice", "operator"]
     assert (Path(home) / "hive").stat().st_mode & 0o777 == 0o700
     assert "alice" in restored.err

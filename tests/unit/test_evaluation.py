@@ -12,12 +12,14 @@ INITIAL, RUNNING, TERMINAL = EpisodeState.INITIAL, EpisodeState.RUNNING, Episode
 
 
 def submit(episodes, step, state, reward, keep=None, feature=0.0):
-    """Submit one row of agent 7."""
-    keep = None if keep is None else np.array([keep])
+    """Submit one row of agent 7; `keep` may be "lost", of a row that is not finite."""
+    lost = np.array([True]) if keep == "lost" else None
+    keep = None if keep is None else np.array([keep is True])
     episodes.take(
         Rows(
             np.array([7], "u8"), np.array([step], "u8"), 1, np.array([reward], "f4"),
             np.array([state], "u4"), np.full((1, 2), feature, "f4"), np.zeros((1, 1), "f4"), keep,
+            None, lost,
         )
     )  # fmt: skip
 
@@ -43,19 +45,28 @@ def test_rows_whose_features_are_not_finite_count(lost):
         [(INITIAL, "first"), (RUNNING, "middle"), (TERMINAL, "last")]
     ):
         is_lost = lost in (place, "all")
-        submit(episodes, step, state, 2.0, keep=not is_lost, feature=np.nan if is_lost else 0.0)
+        feature = np.nan if is_lost else 0.0
+        submit(episodes, step, state, 2.0, keep="lost" if is_lost else None, feature=feature)
 
     assert (episodes.returns, episodes.lengths) == ([4.0], [2])
+
+
+def test_a_row_of_a_guest_that_was_cut_off_begins_no_episode_whatever_its_numbers():
+    episodes = EpisodeRecorder(10)
+    submit(episodes, 0, INITIAL, 0.0, keep=False, feature=np.nan)
+    submit(episodes, 1, TERMINAL, 1.0)
+
+    assert episodes.returns == []
 
 
 @pytest.mark.parametrize("state", [RUNNING, TERMINAL])
 @pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf])
 def test_a_reward_that_is_not_finite_makes_a_return_that_is_not(state, reward):
     episodes = EpisodeRecorder(2)
-    submit(episodes, 0, INITIAL, reward, keep=False)  # no action led to it
+    submit(episodes, 0, INITIAL, reward, keep="lost")  # no action led to it
     submit(episodes, 1, TERMINAL, 3.0)
     submit(episodes, 0, INITIAL, 0.0)
-    submit(episodes, 1, state, reward, keep=False)
+    submit(episodes, 1, state, reward, keep="lost")
     if state == RUNNING:
         submit(episodes, 2, TERMINAL, 1.0)
     played = episodes.played(1, 5)

@@ -68,7 +68,7 @@ def test_an_origin_is_listed_without_what_is_not_known_and_made_harmless():
         ({"goal": {"seconds": 120, "since": 1_000 * SECOND}}, 1, "2 min of 2 min"),
         ({"goal": {"seconds": 120, "since": 1_000 * SECOND}, "policy_version": 0}, 0,
          "0 s of 2 min"),
-        ({"seconds": 600, "policy_version": 0}, 0, "0 s of 10 min"),
+        ({"seconds": 600, "policy_version": 0}, 0.5, "5 min of 10 min"),
         ({"goal": {"seconds": 120, "since": 1_000 * SECOND}, "status": "paused"}, None, "5 min"),
         ({"goal": {"frames": 600, "seconds": 120}, "frames": 60, "status": "paused"}, 0.1,
          "60 of 600 frames"),

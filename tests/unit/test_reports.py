@@ -376,8 +376,18 @@ def test_the_directory_of_several_seeds_has_the_runs_of_all(tmp_path):
         write_run(tmp_path / f"seed-{seed}" / "hive", seed, seed=seed)
         (tmp_path / f"seed-{seed}.json").touch()
 
-    assert [run.settings.seed for run in read(tmp_path)] == [0, 1]
-    assert [run.settings.seed for run in read(tmp_path, "walker")] == [0, 1]
+    (tmp_path / "seed-2").mkdir()  # it failed before it had a run
+    told = []
+    runs = read_from_directory(tmp_path, (), told.append)
+    ids = [run.info.id for run in runs]
+    named, one = (
+        read_from_directory(tmp_path, (name,), told.append) for name in ("walker", ids[1])
+    )
+
+    assert [run.settings.seed for run in (*runs, *named, *one)] == [0, 1, 0, 1, 1]
+    assert told == [f"{tmp_path / 'seed-2'} holds no runs"] * 3
+    with pytest.raises(UsageError, match=r"there is no run 'hopper' in .* which has 2 runs"):
+        read_from_directory(tmp_path, ("hopper",), told.append)
 
 
 @pytest.mark.parametrize(

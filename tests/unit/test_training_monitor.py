@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from tests.tracked import RUN
 from tests.waiting import PATIENCE, eventually
 
-from arkml.errors import GuestTrap, HiveRefused, HiveUnreachable, ProtocolError, RunAborted, RunGone
+from arkml.errors import (
+    GuestTrap,
+    HiveRefused,
+    HiveUnreachable,
+    ProtocolError,
+    RunAborted,
+    RunGone,
+    Unavailable,
+)
 from arkml.hive.protocol.page_messages import HistoryEntry
 from arkml.hive.protocol.runs import Status
 from arkml.training.loop import TrainingLoop
@@ -20,6 +28,8 @@ from arkml.training.training_options import Goal
 
 class Client:
     """A hive that has one answer about its run."""
+
+    is_gone = False
 
     def __init__(self, answer):
         self.answer, self.happened = answer, []
@@ -183,20 +193,35 @@ def test_frames_after_a_session_has_failed_are_neither_counted_nor_evaluated():
     assert ratings.frames == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("place", "is_given_up"), [(1, False), (0, True)])
+@pytest.mark.parametrize(
+    ("place", "is_gone", "is_given_up"), [(1, False, False), (1, True, True), (0, False, True)]
+)
 def test_a_guest_without_a_policy_is_given_up_unless_its_run_waits_for_a_learner(
-    place, is_given_up
+    place, is_gone, is_given_up
 ):
     with monitor_of(replace(RUN, place=place)) as monitor:
         monitor.close()
         monitor._look()
         monitor._hives.is_training = False
+        monitor._hives.started[0][0].is_gone = is_gone
         loop = TrainingLoop(Goal(9, None, None), None, monitor, is_once=False, cancel=print)
         loop._began = loop._missed = float("-inf")
         has_run = loop._has_run()
 
         assert not has_run
         assert loop.is_due() is is_given_up
+
+
+@pytest.mark.parametrize(("status", "is_refused"), [(410, False), (429, True), (507, True)])
+def test_a_run_that_was_joined_is_refused_where_its_hive_is_full_and_else_judged(
+    status, is_refused
+):
+    with monitor_of(RUN) as monitor:
+        monitor.close()
+        monitor._hives.is_training = False
+        monitor._hives.failure = HiveRefused("run r1 has 1 sessions, and may have 1", status)
+
+        assert isinstance(monitor._refusal(), Unavailable) is is_refused
 
 
 @pytest.mark.parametrize("ratings", [None, Ratings(decides=False)])

@@ -6,6 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+_MOST_REFUSALS = 256
+_OTHERS = "others"
+
 
 @dataclass(slots=True)
 class Statistics:
@@ -17,7 +20,8 @@ class Statistics:
     `errors` counts refused import calls by the name of their code, and `limits` the refusals that
     reached one of `Limits`, by the name of the error. `refusals` counts refused pushes and submits,
     and other imports whose arguments were invalid, by a sentence that names the function, the code
-    and the reason, with the numbers of the latest refusal of its kind.
+    and the reason, with the numbers of a guest's latest refusal of its kind. Of several guests
+    together, the rarest beyond 256 sentences are counted under "others".
     """
 
     submits: int = 0
@@ -36,7 +40,7 @@ class Statistics:
             self.non_finite_actions + other.non_finite_actions,
             self.errors + other.errors,
             self.limits + other.limits,
-            self.refusals + other.refusals,
+            _bounded(self.refusals + other.refusals),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -50,3 +54,12 @@ class Statistics:
             "limits": dict(self.limits),
             "refusals": dict(self.refusals),
         }
+
+
+def _bounded(refusals: Counter[str]) -> Counter[str]:
+    """Return refusals of guests that follow each other, which may have numbers of their own."""
+    if len(refusals) <= _MOST_REFUSALS:
+        return refusals
+    kept = Counter(dict(refusals.most_common(_MOST_REFUSALS - 1)))
+    kept[_OTHERS] += refusals.total() - kept.total()
+    return kept

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 import httpx
@@ -415,7 +414,7 @@ def _unreachable(address: Address, error: Exception) -> str:
         text += f"; hives are asked directly, not by the proxy of {proxy}"
     if "CERTIFICATE_VERIFY_FAILED" in text:
         named = os.environ.get("SSL_CERT_FILE", "")
-        is_gone = named and not Path(named).is_file()
+        is_gone = named and not os.path.isfile(named)  # noqa: PTH113  it raises for no name
         gone, trusted = (
             f"{harmless(named)}, which is no file",
             "a file with the certificates to trust",

@@ -40,7 +40,9 @@ class Rows(NamedTuple):
     the policy version that acted. reward: float32, [n]. state: uint32, [n], the episode state.
     features: float32, [n, num_features]. action: float32, [n, num_actions], zero where the episode
     ended. keep: bool, [n], True for rows to learn from; None for all. masks: float32, [n, choices
-    of all branches], 0 for a masked choice, else 1; None if no choice is masked.
+    of all branches], 0 for a masked choice, else 1; None if no choice is masked. lost: bool, [n],
+    True for rows that `keep` leaves out because of numbers that are not finite alone; None for
+    none.
     """
 
     agent: Words
@@ -52,6 +54,7 @@ class Rows(NamedTuple):
     action: Floats
     keep: Marks | None
     masks: Floats | None = None
+    lost: Marks | None = None
 
 
 class RowSink(Protocol):
@@ -202,8 +205,10 @@ class TrainingPolicy:
         if self._limit is not None:
             limited = self._limit.apply(batch.keys, steps, states, over, visit.last_rows())
         keep: Marks | None = None
+        lost: Marks | None = None
         if not (plain and steps.all() and _is_finite(batch.features, rewards)) or over.any():
-            keep = self.examine(batch, steps, over, None if limited is None else limited.gone)
+            gone = None if limited is None else limited.gone
+            keep, lost = self.examine(batch, steps, over, gone)
         if limited is not None:
             states, ends = limited.states, episode_ends(limited.states)
         advanced = self.agents.advanced
@@ -234,7 +239,7 @@ class TrainingPolicy:
             masks = None if self.masks is None else self.masks.rows
             number, features = live.number, batch.features
             self._sink.take(
-                Rows(agent, steps, number, rewards, states, features, actions, keep, masks)
+                Rows(agent, steps, number, rewards, states, features, actions, keep, masks, lost)
             )
         if self._clips:
             continuous = actions[:, : self._continuous]
@@ -306,9 +311,9 @@ class TrainingPolicy:
 
     def examine(
         self, batch: Batch, steps: Words, over: Marks, gone: Marks | None = None
-    ) -> Marks | None:
+    ) -> tuple[Marks | None, Marks | None]:
         """
-        Return the rows to learn from, bool, [n], or None if all are; count others as irregular.
+        Return the columns `keep` and `lost` of `Rows`, and count rows that are not kept.
 
         steps: uint64, [n], the number of the agent's rows before each row. over: bool, [n], rows of
         agents whose episodes had ended before. gone: bool, [n], rows to be ignored, which are not
@@ -326,14 +331,14 @@ class TrainingPolicy:
         with np.errstate(invalid="ignore"):
             finite = np.isfinite(features).all(axis=1) & np.isfinite(rows["reward"])
         irregular["its features or its reward are not finite"] = ~finite
-        ignored = over | (first != initial) | ~finite
+        ignored = over | (first != initial)
         if gone is not None:
             irregular = {reason: marks & ~gone for reason, marks in irregular.items()}
             ignored |= gone
         for reason, marks in irregular.items():
             self.irregular.note(reason, marks, ids)
-        keep = ~ignored
-        return None if keep.all() else keep
+        keep, lost = finite & ~ignored, ~finite & ~ignored
+        return None if keep.all() else keep, lost if lost.any() else None
 
 
 def masks_of(policy: Policy) -> ChoiceMasks | None:

@@ -67,11 +67,11 @@ class EpisodeRecorder:
     A receiver of rows that adds up the rewards of episodes chosen by an `EpisodeChoice`.
 
     `returns`, `lengths` (in steps) and `successes` belong to the chosen episodes that have ended,
-    in the order of their ends. Irregular rows are left out of returns and lengths, but not those
-    with numbers that are not finite: what a policy does to its guest counts, so the return of an
-    episode with such a reward is not finite either. An
-    episode is a success if in it the guest has pushed the metadata SUCCESS with a value other than
-    0; `knows_success` is True once the guest has pushed that metadata.
+    in the order of their ends. Rows out of turn are left out of returns and lengths. Rows with
+    numbers that are not finite count, because a policy may have driven its guest to them: the
+    return of an episode with such a reward is not finite. An episode is a success if in it the
+    guest has pushed the metadata SUCCESS with a value other than 0; `knows_success` is True once
+    the guest has pushed that metadata.
 
     Under a limit of `most` steps the agents of a guest are cut off together. An episode that began
     later than the one that reached the limit could end only if it was short, so later episodes do
@@ -252,11 +252,7 @@ def _counting(rows: Rows) -> Marks:
     """Return the rows that count, bool, [n]: those to learn from, and those that are not finite."""
     if rows.keep is None:
         return np.ones(len(rows.agent), bool)
-    with np.errstate(invalid="ignore"):
-        finite = np.isfinite(rows.features).all(axis=1) & np.isfinite(rows.reward)
-    is_in_turn = (rows.step == 0) == (rows.state == EpisodeState.INITIAL)
-    counting: Marks = rows.keep | (~finite & is_in_turn)
-    return counting
+    return rows.keep if rows.lost is None else rows.keep | rows.lost
 
 
 def _shortfall(choice: EpisodeChoice, counted: int, frames: int) -> str:

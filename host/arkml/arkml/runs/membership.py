@@ -190,7 +190,7 @@ class RunMembership:
         states = rows["state"]
         ended = episode_ends(states)
         over = agents.ended(visit, ended)
-        keep = policy.examine(batch, steps, over)  # a bad row leaves a gap, no error (decision 7)
+        keep, _ = policy.examine(batch, steps, over)  # a bad row is a gap, no error (decision 7)
         agents.advance(visit, ended, None)
         agents.end(visit, over)
         keep = policy.without_false_joins(agents, batch, steps, keep)

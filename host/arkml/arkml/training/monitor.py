@@ -47,11 +47,10 @@ _INTERVAL = 1.0  # seconds between two looks at the run
 _ANSWERED_WITHIN = 10.0
 _ASKED_WITHIN = 3.0
 _QUIET = 15.0  # seconds after which a guest that trains nothing is worth a warning
-_FINAL = (401, 403, 410, 429, 507)
-"""
-Final statuses of a hive: for a wrong token, for a run whose time is over, for a hive with all the
-runs or sessions that it may have, or with a full disk.
-"""
+_FULL = (429, 507)
+"""Statuses of a hive with all the runs or sessions that it may have, or with a full disk."""
+_FINAL = (401, 403, 410, *_FULL)
+"""Final statuses of a hive, which also are for a wrong token, and a run whose time is over."""
 _DENIED = (401, 403)
 """Statuses of a hive whose token was revoked, or has expired."""
 _ABSENT = 404
@@ -123,8 +122,9 @@ class RunMonitor(Closing):
 
     @property
     def is_pending(self) -> bool:
-        """True if the run waits for a learner among other runs of its hive, as far as is known."""
-        return self.info is not None and self.info.place > 0
+        """True if the run waits for a learner among other runs of its hive, which answers."""
+        is_gone = any(client.is_gone for client, _ in self._hives.started)
+        return self.info is not None and self.info.place > 0 and not is_gone
 
     def has_session(self) -> bool:
         """Return whether the hive takes rows of the guest; if not, ask it for the reason."""
@@ -358,10 +358,9 @@ class RunMonitor(Closing):
     def _refusal(self) -> ArkmlError | None:
         """Return the error for which no guest will ever get a policy, None while one may."""
         failure, grant = self._hives.failure, self._hives.grant
-        is_final = isinstance(failure, HiveRefused) and failure.status in _FINAL
-        if self._hives.started:  # or joined, where its hive admits no session more
-            is_refused = is_final and not self._hives.is_training
-            return Unavailable(str(failure)) if is_refused else None
+        if self._hives.started:  # or joined, where its hive may admit no session more
+            is_full = isinstance(failure, HiveRefused) and failure.status in _FULL
+            return Unavailable(str(failure)) if is_full and not self._hives.is_training else None
         is_late = time.monotonic() - self._began >= _UNANSWERED
         if is_late and not grant.is_embedded and (absence := self._hives.absence):
             return Unavailable(absence)
@@ -369,7 +368,7 @@ class RunMonitor(Closing):
             return None
         if isinstance(failure, InvalidSettings):  # the guest would ask for the same again
             return failure
-        if is_final:
+        if isinstance(failure, HiveRefused) and failure.status in _FINAL:
             return Unavailable(str(failure))
         if isinstance(failure, HiveRefused) and failure.status == _ABSENT and grant.checkpoint:
             return NotTrainable(str(failure))

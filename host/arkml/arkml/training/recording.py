@@ -87,11 +87,16 @@ class RowRecorder(EpisodeRecorder):
         super().__init__(most=most)
         self._keeps_late = keeps_late
         self._kept: list[Rows] = []
+        self._headless: set[int] = set()  # agents whose first row is not finite
 
     def take(self, rows: Rows) -> None:
         keep = np.array(self.follow(rows), bool)
         if rows.keep is not None:
             keep &= rows.keep
+            if rows.lost is not None:
+                self._headless.update(rows.agent[rows.lost & (rows.step == 0)].tolist())
+        if self._headless:
+            keep &= ~np.isin(rows.agent, np.array(list(self._headless), np.uint64))
         copies = (np.array(getattr(rows, name)[keep]) for name in _COLUMNS)
         agent, step, reward, state, features, action = copies
         action[~np.isfinite(action)] = 0  # as it is answered

@@ -310,11 +310,12 @@ class TrainingResult:
     "traces"; a file that could not be written is missing. `warnings` are sentences for people, and
     `errors` are exceptions, the gravest first; both are usually empty. `workers` are the rollout
     workers, empty without `actors`. `statistics` are the counts of the guests of this host; its
-    `refusals` has refused pushes and submits. `learner_ends` is the number of learners that ended
-    by themselves and were replaced; `learner_end` is the reason of the last end. `notices` are the
-    hive's notices about the run: about trouble, whose sentences are also in `warnings`, and about a
-    goal that was reached. `earlier_evaluation` is of a training that was resumed: the evaluation by
-    which the policy was chosen before that is still the best, else None.
+    `refusals` has refused pushes, submits and other calls with invalid arguments. `learner_ends` is
+    the number of learners that ended by themselves and were replaced; `learner_end` is the reason
+    of the last end. `notices` are the hive's notices about the run: about trouble, whose sentences
+    are also in `warnings`, and about a goal that was reached. `earlier_evaluation` is of a training
+    that was resumed: the evaluation by which the policy was chosen before that is still the best,
+    else None.
     """
 
     __repr__ = short_repr

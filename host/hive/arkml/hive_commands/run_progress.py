@@ -48,13 +48,13 @@ def _limits(run: RunInfo, at: int, lasted: float) -> Iterator[tuple[float, str]]
     """
     Yield each limit of a run: the fraction that is reached, and a text about it.
 
-    Time counts from the first policy, before which a run may wait for a learner; that of a command
-    is over once no host takes part.
+    The time of a command counts from the first policy, before which a run may wait for a learner,
+    and is over once no host takes part.
     """
     from arkml.hive.protocol.runs import Status
 
     if run.seconds:
-        yield _limit(lasted if run.policy_version else 0.0, run.seconds, _time)
+        yield _limit(lasted, run.seconds, _time)
     if run.goal:
         if run.goal.seconds and run.status is not Status.PAUSED:
             spent = (at - run.goal.since) / _NANOSECONDS if run.policy_version else 0.0

@@ -82,23 +82,47 @@ def read_from_directory(
         HiveError: A named run cannot be read.
 
     """
-    runs = data / "runs" if (data / "runs").is_dir() else data / "hive" / "runs"
-    if not runs.is_dir():
-        if seeds := [one for one in sorted(data.glob("seed-*")) if one.is_dir()]:
-            return [run for one in seeds for run in read_from_directory(one, names, warn)]
+    seeds = [one for one in sorted(data.glob("seed-*")) if one.is_dir()]
+    homes = [one for one in map(_runs_of, (data, *seeds)) if one is not None]
+    if not homes:
         raise UsageError(f"{data} holds no runs{_way_out(data)}")
+    for one in seeds:
+        if _runs_of(one) is None:
+            warn(f"{one} holds no runs")
+    known = [_read_all(home, names, warn) for home in homes]
+    if not names:
+        return [run for runs in known for run in runs]
+    found = []
+    for name in names:
+        infos = [_newest_first(runs) for runs in known]
+        if not any(find_run(one, name) for one in infos):
+            _chosen([info for one in infos for info in one], name, str(data))
+        chosen = ((home, find_run(one, name)) for home, one in zip(homes, infos, strict=True))
+        found += [_read(home / info.id) for home, info in chosen if info is not None]
+    return found
+
+
+def _read_all(home: Path, names: Sequence[str], warn: Callable[[str], object]) -> list[ReportedRun]:
+    """Read the runs of a directory; without their curves where some are named."""
     known = []
-    for directory in sorted(runs.iterdir()):
+    for directory in sorted(home.iterdir()):
         try:
             known.append(_read(directory, is_brief=bool(names)))
         except HiveError as error:
             if directory.name in names:
                 raise
             warn(str(error))
-    if not names:
-        return known
-    infos = sorted((run.info for run in known), key=lambda info: info.started_at, reverse=True)
-    return [_read(runs / _chosen(infos, name, str(data)).id) for name in names]
+    return known
+
+
+def _newest_first(runs: Sequence[ReportedRun]) -> list[RunInfo]:
+    return sorted((run.info for run in runs), key=lambda info: info.started_at, reverse=True)
+
+
+def _runs_of(data: Path) -> Path | None:
+    """Return the directory of runs of a hive's data, or of a training, None if there is none."""
+    places = (data / "runs", data / "hive" / "runs")
+    return next((one for one in places if one.is_dir()), None)
 
 
 def _way_out(data: Path) -> str:

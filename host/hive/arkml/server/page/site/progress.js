@@ -12,8 +12,8 @@ export function lasted(run, now = Date.now()) {
  * Return the progress of a run as { share, text }: of the limit that it reaches first.
  *
  * Limits are what its command has asked for, from when that began, and how long the run may last.
- * Time counts from the first policy, before which a run may wait for a learner; that of a command
- * is over once no host takes part. `share` is null for a run without limits, or one that is over.
+ * The time of a command counts from the first policy, before which a run may wait for a learner,
+ * and is over once no host takes part. `share` is null for a run without limits, or one that is over.
  * What is no limit is said beside: frames of which the host has told none yet, and a mean return, to
  * which no run comes steadily.
  */
@@ -24,7 +24,7 @@ export function progressOf(run, now = Date.now()) {
   const isPaused = run.status === "paused";
   const limits = [
     limit(run.policy_version ? (now * 1e6 - since) / 1e9 : 0, isPaused ? 0 : seconds, duration),
-    limit(run.policy_version ? all : 0, run.seconds, duration),
+    limit(all, run.seconds, duration),
     limit(run.frames ?? 0, run.frames === undefined ? 0 : frames, whole, " frames"),
   ].filter(({ most }) => most);
   const first = limits.reduce((a, b) => (b.share > a.share ? b : a), { share: -1 });
