@@ -374,8 +374,10 @@ def test_a_goal_prefers_neither_short_nor_long_episodes(tmp_path, guest, goal, e
         progress=lambda state: state.evaluation_return is None or end == "return",
     )  # fmt: skip
     last = result.evaluations[-1]
+    # A learner that only draws may have rows enough, meanwhile, to be called stuck.
+    warnings = [one for one in result.warnings if not one.startswith("the run is stuck")]
 
-    assert (result.end_reason, result.warnings) == (end, ())
+    assert (result.end_reason, warnings) == (end, [])
     assert result.best.rated_by == "evaluation"
     assert result.best_evaluation in result.evaluations
     if end == "return":
