@@ -210,6 +210,8 @@ class TrialRunner:
         self._running[number] = TrainingProcess(folder, words)
 
     def _gather(self) -> None:
+        from arkml.training.rating_rules import is_of_untrained
+
         for number, process in list(self._running.items()):
             status = process.poll()
             if status is None:
@@ -218,8 +220,8 @@ class TrialRunner:
             document = process.document
             last = (document.get("mean_return") or {}).get("last") if status == GOOD else None
             kept = {name: document[name] for name in _KEPT if name in document}
-            rated = {one["version"] for one in document.get("evaluations") or ()}
-            if last is not None and rated == {1} and document["updates"]:
+            rated = [one["version"] for one in document.get("evaluations") or ()]
+            if last is not None and is_of_untrained(rated, document["updates"]):
                 last, kept["error"] = None, _UNLEARNED
             if last is None and "error" not in kept:
                 log = process.folder.with_suffix(".log")

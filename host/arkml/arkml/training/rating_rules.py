@@ -5,7 +5,7 @@ Rules of evaluations: how many episodes a policy version plays, and when the nex
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +64,11 @@ class RatingRule(NamedTuple):
         if self.goal is None or len(returns) < LEAST_EPISODES:
             return False
         return float(np.mean(returns)) >= self.goal
+
+
+def is_of_untrained(versions: Iterable[int], updates: int) -> bool:
+    """Return whether all of these ratings are of version 1, though a learner has made updates."""
+    return updates > 0 and set(versions) == {1}
 
 
 class RatingPace:

@@ -15,7 +15,7 @@ from arkml.training.evaluation_traces import EvaluationTraces
 from arkml.training.evaluations import EvaluationTask
 from arkml.training.outcome import held_policy
 from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
-from arkml.training.rating_rules import RatingPace
+from arkml.training.rating_rules import RatingPace, is_of_untrained
 from arkml.training.results import Evaluation
 from arkml.training.tasks import Task, fill_seed
 
@@ -182,7 +182,7 @@ class TrainingEvaluations(Closing):
             elif self._played.is_busy and not monitor.is_stopped:
                 self._warn_once(_UNRATED.format(limit))
                 return
-        if monitor.updates and {one.version for one in monitor.evaluations} == {1}:
+        if is_of_untrained((one.version for one in monitor.evaluations), monitor.updates):
             self._warn_once(_UNLEARNED)
         self.confirmed = self._played.play_again(is_late)
 
