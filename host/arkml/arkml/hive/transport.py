@@ -415,11 +415,8 @@ def _unreachable(address: Address, error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in text:
         named = os.environ.get("SSL_CERT_FILE", "")
         is_gone = named and not os.path.isfile(named)  # noqa: PTH113  it raises for no name
-        gone, trusted = (
-            f"{harmless(named)}, which is no file",
-            "a file with the certificates to trust",
-        )
-        text += f"; SSL_CERT_FILE names {gone if is_gone else trusted}"
+        what = "which is no file" if is_gone else "a file with the certificates to trust"
+        text += f"; SSL_CERT_FILE names {f'{harmless(named)}, ' if is_gone else ''}{what}"
     if isinstance(error, httpx.RemoteProtocolError) and not address.is_secure:
         text += f"; if it has TLS, its address is {replace(address, is_secure=True).url}"
     return text

@@ -83,20 +83,20 @@ def read_from_directory(
 
     """
     seeds = [one for one in sorted(data.glob("seed-*")) if one.is_dir()]
-    homes = [one for one in map(_runs_of, (data, *seeds)) if one is not None]
+    places = {one: _runs_of(one) for one in (data, *seeds)}
+    homes = [home for home in places.values() if home is not None]
     if not homes:
         raise UsageError(f"{data} holds no runs{_way_out(data)}")
     for one in seeds:
-        if _runs_of(one) is None:
+        if places[one] is None:
             warn(f"{one} holds no runs")
     known = [_read_all(home, names, warn) for home in homes]
     if not names:
         return [run for runs in known for run in runs]
+    infos = [_newest_first(runs) for runs in known]
     found = []
     for name in names:
-        infos = [_newest_first(runs) for runs in known]
-        if not any(find_run(one, name) for one in infos):
-            _chosen([info for one in infos for info in one], name, str(data))
+        _chosen([info for one in infos for info in one], name, str(data))  # raises for none
         chosen = ((home, find_run(one, name)) for home, one in zip(homes, infos, strict=True))
         found += [_read(home / info.id) for home, info in chosen if info is not None]
     return found
