@@ -1,11 +1,14 @@
 """The agents of a session, one row after another: what decisions of environments have to report."""
 
+import itertools
+
 from hypothesis import strategies as st
 
 from arkml.abi.codes import EpisodeState
 from arkml.envs.core.transitions import TRANSITIONS, TRUNCATED, AgentState
 
 RUNNING = EpisodeState.RUNNING
+ACTING = (RUNNING, EpisodeState.INITIAL)
 OTHER = (1 << 63) | 7  # an id whose low half is that of a small one
 
 
@@ -58,13 +61,17 @@ ROWS = st.lists(
     min_size=1,
     max_size=8,
 )
-FOLLOWING = st.sampled_from(["other", "as before", "shifted", "new ids", "without the first"])
+FOLLOWING = st.sampled_from(
+    ["other", "as before", "shifted", "new ids", "without the first", "replaced"]
+)
 
 
 def following(kind, before, drawn):
     """The rows of a submit after `before`: others, or nearly the same ones."""
     if kind == "other" or not before:
         return drawn
+    if kind == "replaced":
+        return replaced(before, drawn) or drawn
     rows = [(guest_id, *row) for (guest_id, *_), (_, *row) in zip(before, drawn, strict=False)]
     if kind == "shifted":
         return rows[1:] + rows[:1]
@@ -73,4 +80,16 @@ def following(kind, before, drawn):
     if kind == "new ids":
         newest = max(guest_id for guest_id, *_ in before) + 1
         return [(newest, EpisodeState.INITIAL, *rows[0][2:]), *rows[1:]]
+    return rows
+
+
+def replaced(before, drawn):
+    """The rows of the agents that acted before; one that ends is followed by a new one."""
+    newest, rows = max(guest_id for guest_id, *_ in before), []
+    acted = [guest_id for guest_id, state, *_ in before if state in ACTING]
+    for guest_id, (_, state, *rest) in zip(acted, itertools.cycle(drawn), strict=False):
+        rows.append((guest_id, RUNNING if state in ACTING else state, *rest))
+        if state not in ACTING:
+            newest += 1
+            rows.append((newest, EpisodeState.INITIAL, *rest))
     return rows

@@ -85,6 +85,12 @@ static inline int arcade_rand(void) {
 #define powf(x, y) ((float)pow((double)(x), (double)(y)))
 #define acosf(x) ((float)acos((double)(x)))
 
+/* In WebAssembly the C library's are calls, which took a quarter of a step of Pong. */
+static inline float arcade_least(float x, float y) { return x < y || y != y ? x : y; }
+static inline float arcade_most(float x, float y) { return x > y || y != y ? x : y; }
+#define fminf arcade_least
+#define fmaxf arcade_most
+
 #include GAME_HEADER
 
 #ifndef GAME_AGENTS

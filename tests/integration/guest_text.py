@@ -110,21 +110,21 @@ def opening(name, offset, size, handle):
     return function(name, call, result="i32")
 
 
-def asking(pointer, size, then=""):
+def asking(pointer, size, then="", hive=b"localhost"):
     """
-    An applet that asks for the training of a run, and does `then` in each frame with a session.
+    An applet that asks a hive for the training of a run, and does `then` in each frame of it.
 
     The name of the run has `size` bytes at `pointer`; at byte 80 are "ball" and two bytes that are
     not UTF-8. The handle of the session is at HANDLE.
     """
     name = f"{i32(pointer)} {i32(size)}"
     return module(
-        data(64, b"localhost"),
+        data(64, hive),
         data(80, b"ball\xff\xfe"),
         function(
             "ark_initialize",
-            f"(drop (call ${TRAIN} {i32(64)} {i32(9)} {i32(12356)} {i32(80)} {i32(4)} {name}"
-            f" {i32(2)} {i32(1)} {i32(OUT)}))",
+            f"(drop (call ${TRAIN} {i32(64)} {i32(len(hive))} {i32(12356)} {i32(80)} {i32(4)}"
+            f" {name} {i32(2)} {i32(1)} {i32(OUT)}))",
         ),
         function(
             "ark_applet_update",

@@ -534,6 +534,29 @@ def test_a_seed_that_is_none_is_refused_and_changes_nothing(seed):
         fleet.reset([1, seed])
 
 
+def test_a_seed_that_configure_cannot_take_is_refused_and_changes_nothing():
+    most = (1 << 32) - 1
+    refused = pytest.raises(UsageError, match=rf"^seed is {most + 1}: an i32 .* from 0 to {most}$")
+    seeded = {"configure": (1, NEXT, 1, NONE, "{seed}")}
+    with GuestEnv(WALKERS, **seeded) as env:
+        env.reset(seed=most)
+        before = env.guest
+        with refused:
+            env.reset(seed=most + 1)
+
+        assert env.guest is before
+    with FleetEnv(WALKERS, 2, **seeded) as fleet:
+        fleet.reset(most - 1)
+        instances = [fleet.instance(0), fleet.instance(1)]
+        for seed in (most, [1, most + 1]):
+            with refused:
+                fleet.reset(seed)
+        with refused:
+            fleet.renew([1], [most + 1])
+
+        assert [fleet.instance(0), fleet.instance(1)] == instances
+
+
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [

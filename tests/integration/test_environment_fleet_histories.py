@@ -117,6 +117,29 @@ def test_random_histories_are_shown_in_lockstep_as_a_guest_alone_shows_them(hist
         assert [shown(step, guest) for step in found] == expected
 
 
+ONE, OTHER = (1, RUNNING, 1), (2, RUNNING, 1)
+
+
+@pytest.mark.parametrize(
+    ("turns", "is_told"),
+    [
+        pytest.param([[ONE], [OTHER], [OTHER]], True, id="in lockstep"),
+        pytest.param([[ONE], [ONE, OTHER], [OTHER]], False, id="several agents are an error"),
+        pytest.param([[ONE], [(2, TERMINAL, 1)], [(3, INITIAL, 0)]], True, id="for one row"),
+        pytest.param([[(1, TERMINAL, 1)], [OTHER], [OTHER]], False, id="after its end"),
+        pytest.param([[ONE], [(1, INITIAL, 1)], [ONE]], False, id="the same agent anew"),
+    ],
+)
+def test_an_agent_that_acts_before_the_end_of_another_is_told_of(turns, is_told, caplog):
+    with FleetEnv(scripted([(1, INITIAL, 0)], *turns), GUEST_COUNT) as fleet:
+        step = fleet.reset(seed=1)
+        for _ in turns:
+            step = fleet.step(ACTIONS, step.observations)
+
+    told = [message for message in caplog.messages if "has not ended" in message]
+    assert len(told) == is_told
+
+
 def test_a_run_has_what_its_guest_said_in_lockstep_once_the_guest_asks_for_more_than_a_submit(
     caplog,
 ):

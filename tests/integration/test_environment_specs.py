@@ -10,6 +10,7 @@ from tests.integration.command_line import GUESTS
 from tests.integration.test_environment import INITIAL, RUNNING, TERMINAL, scripted
 
 from arkml import GuestEnv
+from arkml.base.loggers import forget_notices
 from arkml.envs.gymnasium_env import GuestGymEnv
 from arkml.envs.gymnasium_fleet import GuestFleetVectorEnv
 from arkml.envs.gymnasium_vector import GuestVectorEnv
@@ -264,6 +265,27 @@ def test_a_contradiction_is_an_error_of_the_environment(make):
         make(GuestEnv, WALK, spec={"observations": [{"shape": [2]}]}).reset()
     with pytest.raises(InvalidSpec, match=r"unknown field `speed`: it takes title, goal, sc"):
         make(GuestEnv, WALK, spec={"speed": 1})
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (GuestGymEnv, {}),
+        (GuestVectorEnv, {}),
+        (GuestFleetVectorEnv, {"num_envs": 2}),
+        (parallel_env, {}),
+    ],
+)
+def test_a_spec_of_none_of_the_behaviors_that_the_guest_has_is_told(make, kind, options, caplog):
+    misspelled, beside = {"scripts": {"slots": 1}}, {"script": {"slots": 1}, "later": {}}
+    forget_notices()
+    make(kind, WALK, spec={"behaviors": misspelled}, **options).reset()
+    assert caplog.text.count("spec declares 'scripts', and the guest has 'script'") == 1
+    caplog.clear()
+
+    make(kind, WALK, spec={"behaviors": beside}, **options).reset()
+    make(kind, WALK, spec={"behaviors": {**misspelled, "*": {"slots": 1}}}, **options).reset()
+    assert "declares" not in caplog.text
 
 
 def test_slots_are_the_places_of_a_vector_environment(make):

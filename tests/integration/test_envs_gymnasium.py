@@ -101,6 +101,43 @@ def test_a_guest_whose_agents_never_act_is_refused():
         GuestGymEnv(scripted([(1, TERMINAL, 5)]), idle_calls=2)
 
 
+def test_a_guest_that_ends_each_episode_with_its_first_row_has_stalled_after_a_while():
+    ends = [[(1, TERMINAL, 5)]] * 5
+    with pytest.raises(GuestStalled, match="submitted 3 times without an agent that acts"):
+        GuestGymEnv(scripted(*ends), idle_calls=3)
+    with GuestGymEnv(scripted([(1, INITIAL, 0)], *ends), idle_calls=3) as env:
+        env.reset()
+        env.step([0.0])
+        with pytest.raises(GuestStalled, match="submitted 3 times without an agent that acts"):
+            env.reset()
+
+        assert env.reset()[0].tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        pytest.param(GuestGymEnv, {}, id="one agent"),
+        *(pytest.param(GuestVectorEnv, {"autoreset_mode": mode}, id=f"agents {mode.value}")
+          for mode in list(AutoresetMode)[:2]),
+        *(pytest.param(GuestFleetVectorEnv, {"autoreset_mode": mode, "num_envs": 1}, id=mode.value)
+          for mode in AutoresetMode),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("steps", [None, 0, 3])
+def test_what_is_closed_says_so_whether_an_episode_has_begun_or_ended(make, kind, options, steps):
+    env = make(kind, WALKERS, configure=(1, SAME, 1, 0, 0), **options)
+    action = np.zeros(env.action_space.shape, "f4")
+    if steps is not None:
+        env.reset()
+        for _ in range(steps):
+            env.step(action)
+    env.close()
+
+    with pytest.raises(UsageError, match="the environment is closed"):
+        env.step(action)
+
+
 def test_a_reset_in_mid_episode_or_with_a_seed_is_a_new_instance(single):
     first, _ = single.reset(seed=3)
     instance = single.guest_env.guest
@@ -229,7 +266,7 @@ def replaced_at_once():
     )
 
 
-def test_a_replacement_in_the_same_submit_takes_zeros_once_with_next_step(make):
+def test_a_replacement_in_the_same_submit_takes_zeros_once_with_next_step(make, caplog):
     envs = make(GuestVectorEnv, replaced_at_once())
     envs.reset()
     ended = envs.step([[0.5]])
@@ -242,6 +279,9 @@ def test_a_replacement_in_the_same_submit_takes_zeros_once_with_next_step(make):
     assert ended[2].all()
     assert np.frombuffer(answered, "f4")[0] == 0.0
     assert last[0].tolist() == [[3.0]]
+    (warning,) = caplog.messages
+    assert "their episodes begin with an action of zeros" in warning
+    assert "take 'SameStep'" in warning
 
 
 def test_same_step_shows_the_new_episode_with_the_end_of_the_old_one(make):

@@ -89,6 +89,43 @@ def test_later_agents_join_under_new_names_where_they_are_shown(make):
     assert game.agents == ["script/2"]
 
 
+@pytest.mark.parametrize("spawn", ["show", "hide"])
+def test_an_agent_that_ends_with_the_first_row_of_all_takes_no_part(make, spawn):
+    turns = [[(1, INITIAL, 0), (2, TERMINAL, 9)], [(1, RUNNING, 1)], [(1, TERMINAL, 2)]]
+    game = make(scripted(*turns), spawn=spawn)
+    observations, infos = game.reset()
+    steps = [game.step({name: np.zeros(1, "f4") for name in game.agents}) for _ in range(2)]
+
+    assert list(observations) == list(infos) == game.possible_agents == ["script/0"]
+    assert [step[1] for step in steps] == [{"script/0": 1.0}, {"script/0": 2.0}]
+    assert game.agents == []
+
+
+@pytest.mark.parametrize("name", ["hare", "hare/0"])
+def test_an_agent_without_spaces_is_named(make, name):
+    game = make(scripted(*STAGGERED))
+
+    for space in (game.observation_space, game.action_space):
+        with pytest.raises(KeyError) as found:
+            space(name)
+        assert found.value.args == (name,)
+
+
+def test_supersuit_draws_by_the_seed_for_how_many_frames_actions_hold(make, supersuit):
+    def lengths(seed):
+        game = make(scripted(*STAGGERED[:1], *[[(1, RUNNING, 1), (2, RUNNING, 1)]] * 60))
+        skipping = supersuit.frame_skip_v0(game, (1, 5))
+        skipping.reset(seed=seed)
+        actions = {name: np.zeros(1, "f4") for name in game.agents}
+        return [skipping.step(actions)[1]["script/0"] for _ in range(10)]
+
+    first = lengths(3)
+
+    assert set(first) <= {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert lengths(3) == first
+    assert lengths(4) != first
+
+
 def test_nothing_is_kept_of_agents_that_have_ended(make):
     game = make(CARTPOLE, spawn="show", **FIVE)
     game.reset(seed=1)
@@ -148,6 +185,18 @@ def test_wrong_actions_move_nothing(make, actions, error):
     assert game.agents == ["script/0", "script/1"]
     game.step({"script/0": [0.0], "script/1": [0.0]})
     assert game.agents == ["script/1"]
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "one"])
+def test_a_seed_that_is_none_moves_nothing(make, seed):
+    game = make(scripted(*STAGGERED))
+    game.reset()
+    numbers = game.np_random
+    with pytest.raises(UsageError, match="seed is"):
+        game.reset(seed=seed)
+
+    assert game.np_random is numbers
+    assert game.agents == ["script/0", "script/1"]
 
 
 def test_the_first_step_wants_a_reset(make):

@@ -128,6 +128,19 @@ def test_agents_that_are_replaced_one_submit_later_end_in_the_step_in_which_they
     assert all(alike)
 
 
+def test_an_end_that_is_reported_later_has_no_reward_of_the_next_episode(make):
+    envs = make(WALKERS, per="agent", configure=(2, SAME, 1, 0, 0), autoreset_mode="NextStep")
+    envs.reset()
+    rewards, dones = [], []
+    for _ in range(12):
+        _, reward, done, _ = envs.step(np.ones((2, 1), "f4"))
+        rewards.append(reward)
+        dones.append(done)
+
+    assert np.any(dones, 0).all()
+    assert not np.array(rewards)[np.array(dones)].any()
+
+
 def test_a_reset_forgets_the_ends_that_were_to_be_reported(make):
     envs = make(per="agent", configure=(5, 1), autoreset_mode="NextStep")
     envs.reset()

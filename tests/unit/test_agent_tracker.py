@@ -14,7 +14,7 @@ from arkml.abi.codes import EpisodeState
 from arkml.batches import NO_METADATA, ROW, Batch, Metadata, MetadataLog
 from arkml.envs.core import agent_tracker
 from arkml.envs.core.agent_tracker import AgentNumbers
-from arkml.envs.core.decisions import Behavior, InPlace
+from arkml.envs.core.decisions import Behavior, Decision, InPlace, Replaced
 from arkml.envs.core.specs import Spec
 from arkml.envs.core.transitions import TRANSITIONS, TRUNCATED, AgentState
 from arkml.errors import GuestMemoryFull, Unavailable, UsageError
@@ -61,6 +61,7 @@ def observe(tracker, *rows, feature=0.0):
 
 LATEST = WeakKeyDictionary()  # the rows of the latest submit, by tracker
 IN_PLACE = WeakKeyDictionary()  # what the tracker had of them, if they follow the ones before
+REPLACED = WeakKeyDictionary()  # likewise, if new agents take the places of those that end
 
 
 def submit(tracker, batch, said=NO_METADATA, *, is_followed=True):
@@ -70,7 +71,12 @@ def submit(tracker, batch, said=NO_METADATA, *, is_followed=True):
     rows = tracker.observe(batch, said, listed)
     LATEST[tracker] = batch.rows.copy()
     IN_PLACE[tracker] = rows if isinstance(rows, InPlace) else None
-    return rows.decision() if isinstance(rows, InPlace) else rows
+    REPLACED[tracker] = rows if isinstance(rows, Replaced) else None
+    return decision_of(rows)
+
+
+def decision_of(rows):
+    return rows if isinstance(rows, Decision) else rows.decision()
 
 
 def listed_of(rows, before, highest):
@@ -259,6 +265,63 @@ def test_a_row_that_begins_and_ends_an_agent_is_not_in_place():
     assert IN_PLACE[tracker] is None
 
 
+def test_agents_that_begin_where_others_end_take_their_places():
+    _, tracker = tracked()
+    first = observe(tracker, (1, INITIAL, 0), (2, INITIAL, 0))
+    second = observe(
+        tracker, (1, TERMINAL, 1), (3, INITIAL, 4), (2, INTERRUPTED, 2), (4, INITIAL, 0)
+    )
+    ends = REPLACED[tracker]
+    third = observe(tracker, (3, RUNNING, 1), (4, RUNNING, 1))
+    runs = REPLACED[tracker]
+    observe(tracker, (3, RUNNING, 1), (4, RUNNING, 1))
+
+    assert ends.before is first.agents
+    assert second.agents.tolist() == [0, 2, 1, 3]
+    assert ends.agents.tolist() == [2, 3]
+    assert ends.places.tolist() == [0, 1]
+    assert ends.continuing.tolist() == [0, 2]
+    assert ends.acting.tolist() == [1, 3]
+    assert runs.before is ends.agents
+    assert runs.agents is third.agents
+    assert not len(runs.places)
+    assert IN_PLACE[tracker].before is third.agents
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([(1, TERMINAL, 0), (2, RUNNING, 0)], id="nobody begins"),
+        pytest.param([(1, RUNNING, 0), (3, INITIAL, 0), (2, RUNNING, 0)], id="nobody ends"),
+        pytest.param([(3, INITIAL, 0), (1, RUNNING, 0), (2, TERMINAL, 0)], id="elsewhere"),
+        pytest.param([(1, TERMINAL, 0), (0, INITIAL, 0), (2, RUNNING, 0)], id="a lower id"),
+        pytest.param([(1, TERMINAL, 0), (1, INITIAL, 0), (2, RUNNING, 0)], id="the same id"),
+        pytest.param([(2, RUNNING, 0), (1, TERMINAL, 0), (3, INITIAL, 0)], id="in another order"),
+        pytest.param([(1, TERMINAL, 0), (3, INITIAL, 0)], id="one is missing"),
+        pytest.param([(1, TERMINAL, 0), (3, RUNNING, 0), (2, RUNNING, 0)], id="already running"),
+        pytest.param(
+            [(1, TERMINAL, 0), (3, INITIAL, 0), (2, TERMINAL, 0), (3, INITIAL, 0)], id="an id twice"
+        ),
+    ],
+)
+def test_agents_that_begin_otherwise_are_not_replaced_in_place(rows):
+    _, tracker = tracked()
+    observe(tracker, (1, INITIAL, 0), (2, INITIAL, 0))
+    observe(tracker, *rows)
+
+    assert REPLACED[tracker] is None
+
+
+def test_agents_without_a_row_are_not_forgotten_where_others_are_replaced():
+    numbers, tracker = tracked()
+    observe(tracker, (1, INITIAL, 0), (2, INITIAL, 0))
+    observe(tracker, (2, RUNNING, 0))
+    observe(tracker, (2, TERMINAL, 0), (3, INITIAL, 0))
+
+    assert REPLACED[tracker] is None
+    assert numbers.guest_id(0) == 1
+
+
 def test_a_decision_keeps_its_arrays_when_the_memory_of_the_submit_changes():
     _, tracker = tracked()
     first, second = batch_of((AGENT, INITIAL, 1), feature=1), batch_of((AGENT, RUNNING, 2))
@@ -388,7 +451,7 @@ def test_a_submit_over_the_limit_of_the_guest_changes_no_agent(ids):
 
     assert kept.granted == held
     for rows in (1, 2, 3), (2, 1, 3), (1, 2, 3):
-        expected = plain.observe(wide_batch(*rows), NO_METADATA)
+        expected = decision_of(plain.observe(wide_batch(*rows), NO_METADATA))
         assert reports_of(submit(tracker, wide_batch(*rows))) == reports_of(expected)
 
 
@@ -492,6 +555,16 @@ def test_arrays_report_random_histories_of_two_sessions_as_a_walk_of_the_table_d
             assert (~stays).nonzero()[0].tolist() == in_place.begun.tolist()
             assert earlier.ended[in_place.begun].all()
             assert decision.ended.nonzero()[0].tolist() == in_place.over.tolist()
+        took_places = REPLACED[trackers[session]]
+        if took_places is not None:
+            acts = ~decision.ended
+            assert took_places.agents.tolist() == decision.agents[acts].tolist()
+            assert took_places.before.tolist() == decision.agents[~decision.started].tolist()
+            assert took_places.before.tolist() == earlier.acting_agents.tolist()
+            assert took_places.continuing.tolist() == (~decision.started).nonzero()[0].tolist()
+            ends = decision.ended[took_places.continuing].nonzero()[0]
+            assert took_places.places.tolist() == ends.tolist()
+            assert took_places.acting[ends].tolist() == decision.started.nonzero()[0].tolist()
         last[session] = decision
         acting = [place for _, place, *_, flags in reports_of(decision) if not any(flags[1:])]
         assert np.arange(len(rows))[trackers[session].acting_rows].tolist() == acting

@@ -196,12 +196,15 @@ def test_a_body_of_which_all_rows_were_refused_teaches_nothing(algorithm):
     learner = algorithm(settings, normalizer)
     learner.published(1)
     none = RowColumns.empty(0, FEATURES, 1)
-    log = Log(encode(none, seq=1), encode(rows, seq=2), encode(none, seq=3))
+    log = Log(
+        encode(none, seq=1, non_finite=5), encode(rows, seq=2), encode(none, seq=3, non_finite=4)
+    )
     seen = Experience(settings, log, learner.buffer, normalizer)
     seen.ingest(3)
 
+    points = dict(seen.statistics.points())
     assert (seen.take_new_rows(), learner.buffer.transitions) == (3, 2)
-    assert dict(seen.statistics.points())["rollout/ep_rew_mean"] == 4.0
+    assert (points["rollout/ep_rew_mean"], points["features/non_finite"]) == (4.0, 9.0)
 
 
 def test_a_learner_refuses_rows_with_other_images():

@@ -112,10 +112,12 @@ class GuestGymEnv(Sealed, Remade, MadeSpec, gymnasium.Env[Any, Any]):
 
         Raises:
             InvalidActions: The action is not in the space; the guest was not stepped.
+            UsageError: The environment is closed.
             ResetNeeded: The episode has ended, or none has begun (an error of Gymnasium).
 
         """
         if self._agent.number is None:
+            self._agent.require_open()
             raise gymnasium.error.ResetNeeded(
                 "reset the environment before its first step"
                 if self._latest.seen is None

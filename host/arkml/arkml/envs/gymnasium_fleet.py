@@ -162,11 +162,13 @@ class GuestFleetVectorEnv(VectorPlaces):
 
         Raises:
             InvalidActions: The actions have a wrong shape, type or value; no guest was stepped.
-            UsageError: The arrays of `out` do not fit.
+            UsageError: The arrays of `out` do not fit, or the environment is closed.
             ResetNeeded: All guests have failed, or with DISABLED a guest waits for its reset (an
                 error of Gymnasium).
 
         """
+        if self.closed:
+            self._require_open()
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
             self._out.require(out)
@@ -326,7 +328,7 @@ class GuestFleetVectorEnv(VectorPlaces):
         Show the next episodes of guests that ended in this step; their last rows go to the info.
         """
         ended = step.ended
-        info["final_obs"] = final_observations(self._spec, step.observations, ended)
+        info["final_obs"] = final_observations(self._spec, step.observations[ended], ended)
         info["_final_obs"] = ended
         info["final_info"], info["_final_info"] = {}, ended.copy()
         rows, self._begun = self._begun, []

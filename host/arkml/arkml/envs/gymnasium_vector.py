@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Unpack
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from arkml.abi.codes import EpisodeState
 from arkml.arrays import Marks
+from arkml.base.loggers import SafeLogger, notice
 from arkml.batches import Floats
 from arkml.envs import step_infos
-from arkml.envs.core.decisions import Decision, InPlace, Step
+from arkml.envs.core.agent_slots import NOWHERE
+from arkml.envs.core.decisions import Decision, InPlace, Replaced, Step
 from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.id_search import Indices
@@ -30,6 +34,8 @@ from arkml.errors import UsageError
 from arkml.host import Source
 from arkml.limits import require_whole
 from arkml.sessions.declarations import MOST_COUNT
+
+log = SafeLogger(__name__)
 
 _WHO = "a vector environment"
 _Arrays = tuple[Floats, Floats, Marks, Marks]
@@ -53,8 +59,9 @@ class GuestVectorEnv(VectorPlaces):
 
     The mode NEXT_STEP fits guests that replace an agent in the submit after its last one: an agent
     that ends in one step is replaced in the next. If the replacement comes in the same submit, its
-    first row takes a zero action, counted in `info["auto_answered"]`; SAME_STEP fits such guests
-    exactly.
+    first row takes a zero action, counted in `info["auto_answered"]`, and the reward of that comes
+    in the step that begins the episode, which learners pass over. A warning is logged, since
+    SAME_STEP fits such guests exactly.
 
     Args:
         module: The path or the bytes of a guest.
@@ -168,10 +175,13 @@ class GuestVectorEnv(VectorPlaces):
 
         Raises:
             InvalidActions: The actions have a wrong shape, type or value; no agent was stepped.
-            UsageError: The arrays of `out` do not fit, or the agents do not fit into the places.
+            UsageError: The arrays of `out` do not fit, the agents do not fit into the places, or
+                the environment is closed.
             ResetNeeded: The guest failed, or the environment was not reset (an error of Gymnasium).
 
         """
+        if self.closed:
+            self._require_open()
         values = taken(self._spec, actions, self.num_envs, _WHO)
         if out is not None:
             self._out.require(out)
@@ -207,8 +217,12 @@ class GuestVectorEnv(VectorPlaces):
             step = self._core.step_acting(slots.chosen(values, self._env.decision))
         elif isinstance(rows := self._core.step_rows(values), Step):
             step = rows
-        elif rows.before is slots.in_order and not (
-            self._is_same and (len(rows.begun) or len(rows.over))
+        elif isinstance(rows, Replaced) and self._is_same and rows.before is slots.in_order:
+            return self._show_replaced(rows)
+        elif (
+            isinstance(rows, InPlace)
+            and rows.before is slots.in_order
+            and not (self._is_same and (len(rows.begun) or len(rows.over)))
         ):
             shown = self._show_in_order(rows)
             return shown if with_views else _owned(shown)
@@ -246,6 +260,45 @@ class GuestVectorEnv(VectorPlaces):
             observations_of(self._spec, rows.observations), rewards, rows.terminated,
             rows.truncated, info,
         )  # fmt: skip
+
+    def _show_replaced(self, rows: Replaced) -> Outcome:
+        """
+        Return the outcome of a submit in which agent k of before is of env k, with SAME_STEP.
+        """
+        continuing, acting, places = rows.continuing, rows.acting, rows.places
+        info: dict[str, Any] = {"present": self._all.copy()}
+        instance = self._core.instance
+        assert instance is not None
+        if instance.experiments.given:
+            info.update(self._guest_info(None))
+        terminated, truncated = np.zeros((2, self.num_envs), bool)
+        if len(places):
+            over = continuing[places]
+            is_terminal = rows.states[over] == EpisodeState.TERMINAL
+            terminated[places], truncated[places] = is_terminal, ~is_terminal
+            ended = terminated | truncated
+            last = rows.observations[over]
+            info["final_obs"] = final_observations(self._spec, last, ended)
+            info["_final_obs"] = ended
+            info["final_info"], info["_final_info"] = {}, ended.copy()
+        if log := rows.metadata:
+            place_of, is_over = (
+                np.empty(len(rows.states), np.intp),
+                np.zeros(len(rows.states), bool),
+            )
+            place_of[continuing] = place_of[acting] = np.arange(self.num_envs)
+            is_over[continuing[places]] = True
+            self._infos.add_said(info, log, place_of[log.rows], is_over[log.rows])
+        first = rows.rewards[acting[places]]
+        if len(rewarded := first.nonzero()[0]):
+            self._infos.add_rewards(info, places[rewarded], first[rewarded])
+        self._infos.complete(info)
+        if rows.masks:
+            info.update(self._allowed(rows.masks, acting, slice(None)))
+        self._slots.follow(rows.agents, NOWHERE)
+        self._slots.in_order = rows.agents
+        features, rewards = rows.observations.take(acting, 0), rows.rewards.take(continuing)
+        return observations_of(self._spec, features), rewards, terminated, truncated, info
 
     def _ended(self, step: Step) -> Outcome:
         """Return the outcome of a guest that ended after all its agents had."""
@@ -321,6 +374,13 @@ class GuestVectorEnv(VectorPlaces):
             indices[begun] = slots.enter(decision, decision.agents[begun])
             if len(slots.waiting):
                 info.update(self._infos.of_guest({"auto_answered": len(slots.waiting)}))
+                notice(
+                    log,
+                    logging.WARNING,
+                    f"{self._core.factory.module.name} replaces its agents in the submit that ends"
+                    " them: with autoreset_mode='NextStep' their episodes begin with an action of"
+                    " zeros, and lack its reward; take 'SameStep'",
+                )
         slots.leave(indices[ended & (indices >= 0)])
         outcome = self._arranged(decision, indices, (indices >= 0).nonzero()[0], info)
         outcome[1][indices[begun]] = 0  # the reward of a first row is in the info
@@ -337,7 +397,7 @@ class GuestVectorEnv(VectorPlaces):
         over = terminated | truncated
         count = np.count_nonzero(over)
         if count:
-            info["final_obs"] = final_observations(self._spec, features, over)
+            info["final_obs"] = final_observations(self._spec, features[over], over)
             info["_final_obs"] = over
             info["final_info"], info["_final_info"] = {}, over.copy()
         if len(begun) < count and self._env.decision is not None:

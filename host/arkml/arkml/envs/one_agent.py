@@ -155,6 +155,10 @@ class OneAgent(Closing):
         """Close the environment."""
         self.env.close()
 
+    def require_open(self) -> None:
+        """Raise UsageError once the environment is closed."""
+        self._core.factory.require_open()
+
     def _stepped(self, actions: Floats) -> tuple[Decision | InPlace, int, Step | None]:
         """
         Act, and return the rows of the next submit, and which of them is the agent's.
@@ -168,12 +172,9 @@ class OneAgent(Closing):
             rows = core.step_rows(actions)
         else:
             rows = self.env.step(actions)  # which checks that one agent waits
-        if isinstance(rows, InPlace):
-            if rows.before is self._agents and not len(rows.begun):
-                return rows, self._row, None
-            step = Step((rows.decision(),))
-        else:
-            step = rows
+        if isinstance(rows, InPlace) and rows.before is self._agents and not len(rows.begun):
+            return rows, self._row, None
+        step = rows if isinstance(rows, Step) else Step((rows.decision(),))
         decision = self._decision(step, self.behavior)
         found = np.flatnonzero(decision.agents == self.number)
         if not len(found):
@@ -226,10 +227,19 @@ class OneAgent(Closing):
         """
         Run the same instance to its next episode in which the agent acts.
 
-        Returns None if the guest ends before.
+        Returns None if the guest ends before. Raises GuestStalled after `idle_calls` submits.
         """
+        left = self._core.factory.settings.idle_calls
         decision = self.env.decision
         while decision is not None and not (decision.started & ~decision.ended).any():
+            if left == 0:
+                self._is_unfit = True
+                raise GuestStalled(
+                    f"{self._core.factory.module.name} submitted"
+                    f" {self._core.factory.settings.idle_calls} times without an agent that acts:"
+                    " each of its rows ends an episode, and the first one of an episode must not"
+                )
+            left -= 1
             if self.env.step(decision.idle_actions()).has_ended:
                 return None
             decision = self.env.decision

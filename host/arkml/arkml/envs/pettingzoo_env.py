@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
+import numpy as np
 from pettingzoo import ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
@@ -14,7 +15,7 @@ from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs import step_infos
 from arkml.envs.core.coercion import floats_of
-from arkml.envs.core.decisions import Behavior, Decision, Step
+from arkml.envs.core.decisions import Behavior, Decision, Ids, Step
 from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.envs.core.specs import Actions, Spec
@@ -169,6 +170,8 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         self.max_cycles: int | None = (
             None if max_cycles is None else require_whole("max_cycles", max_cycles)
         )
+        self.np_random: np.random.Generator = np.random.default_rng()
+        """Random numbers for wrappers, as SuperSuit's `frame_skip_v0`; `reset` seeds them."""
         self._env = GuestEnv(module, **options)
         self._spaces: dict[str, tuple[Space, Space]] = {}
         self._choosers: dict[str, Spec] = {}  # of behaviors with branches
@@ -181,7 +184,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         self._cycles = 0
         try:
             self._fresh: Step | None = self._env.reset()
-            self._meet(self._fresh.decisions[0], arrive=True)
+            self._begin(self._fresh.decisions[0])
         except BaseException:
             self._env.close()
             raise
@@ -204,22 +207,26 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
 
     def observation_space(self, agent: str) -> Space:
         """Return the observation space of an agent. Raises KeyError for an unknown behavior."""
-        return self._spaces[_behavior_of(agent)][0]
+        return self._spaces_of(agent)[0]
 
     def action_space(self, agent: str) -> Space:
         """Return the action space of an agent. Raises KeyError for an unknown behavior."""
-        return self._spaces[_behavior_of(agent)][1]
+        return self._spaces_of(agent)[1]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """
         Make a new instance of the guest. Raises GuestError if it fails before its first submit.
+
+        An agent that ends with its first row takes no part.
         """
         del options
         step, self._fresh = self._fresh, None
         if step is None or seed is not None:
             step = self._env.reset(seed)
+        if seed is not None:
+            self.np_random = np.random.default_rng(seed)
         self._names.clear()
         self._named = 0
         self._seen.clear()
@@ -228,12 +235,12 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         self.agents = []
         self._cycles = 0
         decision = step.decisions[0]
-        self._meet(decision, arrive=True)
+        self._begin(decision)
         names = self._names_of(decision)
         infos = self._show(decision, names, step_infos.guest_info(self._env, step))
-        for agent, reward in zip(decision.agents.tolist(), decision.rewards.tolist(), strict=True):
-            if reward:
-                infos[self._names[agent]]["reward"] = reward
+        for name, reward in zip(names, decision.rewards.tolist(), strict=True):
+            if reward and name != _HIDDEN:
+                infos[name]["reward"] = reward
         return {name: self._seen[name] for name in self.agents}, infos
 
     def step(self, actions: dict[str, Any]) -> Outcome:
@@ -267,7 +274,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         infos: dict[str, dict[str, Any]] = {name: {"acted": False} for name in self.agents}
         guest_info = step_infos.guest_info(self._env, step)
         for later in step.decisions:
-            self._meet(later, arrive=self._spawn == "show")
+            self._meet(later, later.agents[later.started] if self._spawn == "show" else ())
             names = self._names_of(later)
             infos.update(self._show(later, names, guest_info))
             for told, column in (
@@ -308,8 +315,18 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
         """Close the environment."""
         self._env.close()
 
-    def _meet(self, decision: Decision, *, arrive: bool) -> None:
-        """Name the agents that are new, if they take part."""
+    def _spaces_of(self, agent: str) -> tuple[Space, Space]:
+        try:
+            return self._spaces[_behavior_of(agent)]
+        except KeyError:
+            raise KeyError(agent) from None
+
+    def _begin(self, decision: Decision) -> None:
+        """Name the agents of a first submit that play on: a reset cannot tell the end of others."""
+        self._meet(decision, decision.agents[decision.started & ~decision.ended])
+
+    def _meet(self, decision: Decision, arriving: Ids | tuple[()]) -> None:
+        """Name the agents that are new and take part."""
         behavior = decision.behavior
         if behavior.name not in self._spaces:
             self._spaces[behavior.name] = _spaces(behavior)
@@ -318,7 +335,7 @@ class GuestParallelEnv(Sealed, Remade, ParallelEnv[str, Any, Any], Closing):  # 
             self._bars[behavior.name] = Bars(behavior.spec)
             if (picture := picture_of(behavior.spec)) is not None:
                 self._pictures[behavior.name] = picture
-        for agent in decision.agents[decision.started].tolist() if arrive else ():
+        for agent in map(int, arriving):
             name = self._names[agent] = f"{behavior.name}/{self._named}"
             self._named += 1
             self.agents.append(name)

@@ -135,6 +135,7 @@ class GuestSb3VecEnv(Sealed, VecEnv, Closing):
         if self._mode is AutoresetMode.NEXT_STEP:
             over, self._ended = self._ended, over
             ends, self._ends = self._ends, ends
+            rewards[over] = 0  # those of agents that have acted before they are shown
         elif ends and self._begins_anew(info):
             observations, _, _, _, info = self._envs.step(actions)  # a new instance
             _require_full(info)

@@ -121,22 +121,22 @@ def final_observations(spec: Spec, features: Floats, ended: Marks) -> npt.NDArra
 
     Args:
         spec: The meaning of the rows.
-        features: float32, [n, num_features].
-        ended: bool, [n].
+        features: float32, [k, num_features], the last rows of the ended ones.
+        ended: bool, [n], True for k of them.
 
     Returns:
         Objects, [n].
 
     """
     final = np.full(len(ended), None, object)
-    rows = observations_of(spec, features[ended])
+    rows = observations_of(spec, features)
     if isinstance(rows, dict):
         each: Iterable[Any] = (
             dict(zip(rows, parts, strict=True)) for parts in zip(*rows.values(), strict=True)
         )
     else:
         each = rows
-    final[ended] = np.fromiter(each, object, np.count_nonzero(ended))
+    final[ended] = np.fromiter(each, object, len(features))
     return final
 
 

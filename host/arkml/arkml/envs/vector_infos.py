@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from arkml.arrays import every, some
+from arkml.arrays import Marks, every, some
 from arkml.base.loggers import SafeLogger
 from arkml.batches import Floats, MetadataLog
 from arkml.envs.core.decisions import Decision
@@ -65,31 +65,36 @@ class VectorInfos:
             is_rewarded: False if no row that starts an episode has a reward.
 
         """
-        if decision.metadata:
-            self._add_said(info, decision, indices, are_shown=are_shown)
+        if log := decision.metadata:
+            reports = decision.rows_of(log.rows)
+            if are_shown and reports is log.rows and not self._is_same:
+                self._add_log(info, self._names, log, indices[reports], are_shown=True)
+            else:
+                shown = np.where(reports < 0, -1, indices[reports])  # without a row, without an env
+                self.add_said(info, log, shown, decision.ended[reports])
         if is_rewarded and np.count_nonzero(decision.rewards[decision.started]):
             begun = (decision.started & (decision.rewards != 0) & ~decision.ended).nonzero()[0]
             self.add_rewards(info, indices[begun], decision.rewards[begun])
 
-    def _add_said(
-        self, info: dict[str, Any], decision: Decision, indices: Indices, *, are_shown: bool
+    def add_said(
+        self, info: dict[str, Any], log: MetadataLog, places: Indices, ended: Marks
     ) -> None:
-        """Add the metadata of a decision that has any."""
-        log = decision.metadata
-        reports = decision.rows_of(log.rows)
-        shown = indices[reports]
-        if are_shown and reports is log.rows and not self._is_same:
-            self._add_log(info, self._names, log, shown, are_shown=True)
-            return
-        if reports is not log.rows:  # rows that are not in the decision have no env
-            shown = np.where(reports < 0, -1, shown)
+        """
+        Add the items of a log, each of a row of the place at its index in `places`, -1 for none.
+
+        Args:
+            info: The info of the step.
+            log: The metadata of a submit, m items.
+            places: intp, [m].
+            ended: bool, [m], whether the episode ends with the item's row.
+
+        """
         if self._is_same:
-            is_over = decision.ended[reports]
             if "final_info" in info:
-                final = np.where(is_over, shown, -1)
+                final = np.where(ended, places, -1)
                 self._add_log(info["final_info"], self._final_names, log, final)
-            shown = np.where(is_over, -1, shown)
-        self._add_log(info, self._names, log, shown)
+            places = np.where(ended, -1, places)
+        self._add_log(info, self._names, log, places)
 
     def add_log(self, info: dict[str, Any], log: MetadataLog) -> None:
         """Add the metadata of a submit whose row k belongs to place k."""
@@ -140,13 +145,16 @@ class VectorInfos:
         if are_shown and len(log.names) == 1:
             self._put(info, names, log.names[0], indices, log.values)
             return
+        are_known, count = indices >= 0, len(log.names)
+        if not some(are_known):
+            return
+        if every(are_known) and _are_in_turn(log.codes, count):
+            for code, name in enumerate(log.names):
+                self._put(info, names, name, indices[code::count], log.values[code::count])
+            return
         for code, name in enumerate(log.names):
-            items = indices >= 0
-            if len(log.names) > 1:
-                items &= log.codes == code
-            if every(items):
-                self._put(info, names, name, indices, log.values)
-            elif some(items):
+            items = are_known & (log.codes == code)
+            if some(items):
                 self._put(info, names, name, indices[items], log.values[items])
 
     def _put(
@@ -178,3 +186,8 @@ class VectorInfos:
     def _begin(self, info: dict[str, Any], name: str) -> None:
         info[name] = self._unknown.copy()
         info[f"_{name}"] = np.zeros(self._count, bool)
+
+
+def _are_in_turn(codes: Indices, count: int) -> bool:
+    """Return whether codes are 0 to `count` - 1, again and again: each row has all names."""
+    return len(codes) % count == 0 and every(codes.reshape(-1, count) == np.arange(count))

@@ -12,7 +12,7 @@ from arkml.arrays import Marks
 from arkml.base.closing import Closing
 from arkml.base.sealed import Sealed
 from arkml.base.short_reprs import cut_repr
-from arkml.envs.core.guest_env import GuestEnv
+from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.envs.core.specs import Spec
 from arkml.envs.drawing import Bars, Figure, Pixels, blank
 from arkml.envs.made_spec import MadeSpec
@@ -90,6 +90,10 @@ class VectorPlaces(Sealed, Remade, MadeSpec, VectorEnv[Any, Any, Any], Closing):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._out = ArrayCheck(spec, num_envs)
         self._infos = VectorInfos(num_envs, same=self._is_same)
+
+    def _require_open(self) -> None:
+        """Raise UsageError once the environment is closed."""
+        core_of(self.guest_env).factory.require_open()
 
     def action_masks(self) -> Marks:
         """

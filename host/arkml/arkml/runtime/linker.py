@@ -82,6 +82,9 @@ class HandlerOwner(Protocol):
     def offer(self, data: bytes) -> None:
         """Keep bytes until the guest takes them by `core__take_host_return_vec`."""
 
+    def has_warned(self, kind: str) -> bool:
+        """Return whether `warn_once` has logged a message of a kind."""
+
     def warn_once(self, kind: str, text: str) -> None:
         """Log a message as a warning if it is the first of its kind."""
 

@@ -24,10 +24,17 @@ import numpy as np
 import numpy.typing as npt
 
 from arkml.abi.codes import EpisodeState
-from arkml.arrays import Marks
+from arkml.arrays import Marks, every
 from arkml.batches import NO_METADATA, Batch, Floats, MetadataLog
 from arkml.envs.core.agent_slots import NOWHERE, AgentSlots, GuestIds, Moves, highest_of, match
-from arkml.envs.core.decisions import Behavior, Decision, Ids, InPlace, choice_masks
+from arkml.envs.core.decisions import (
+    Behavior,
+    Decision,
+    Ids,
+    InPlace,
+    Replaced,
+    choice_masks,
+)
 from arkml.envs.core.id_search import Indices
 from arkml.envs.core.transitions import ENDS_PREVIOUS, REPORTED
 from arkml.errors import Unavailable, UsageError
@@ -42,7 +49,7 @@ MOST_AWAY = AGENTS
 _TRACKER_BYTES = 4_096  # of a session whose agents are tracked, beside them, by estimate
 _SLOT_BYTES = 8 + 4 + 1 + 4  # the columns of AgentSlots, without observations
 _REPORT_BYTES = 4 + 4 + 3 + 8  # the columns of Decision, likewise
-_RUNNING = np.uint32(EpisodeState.RUNNING)
+_RUNNING, _INITIAL = np.uint32(EpisodeState.RUNNING), np.uint32(EpisodeState.INITIAL)
 _MOST_AGENTS = (1 << 31) - 1  # numbers are int32
 
 
@@ -136,6 +143,7 @@ class AgentTracker:
             self._row_bytes += 4 * behavior.num_actions
         self._has_choices = bool(spec.actions.branches)
         self._has_closed = False  # the latest decision reported more than its rows
+        self._next: tuple[Indices, Ids] | None = None  # rows and agents that act, if kept
         self._actions: Floats = np.zeros((0, behavior.num_actions), np.float32)
         self._observations: Floats = np.zeros((0, behavior.num_features), np.float32)
         self.forget_all()
@@ -143,6 +151,8 @@ class AgentTracker:
     @property
     def acting_rows(self) -> Any:
         """Rows of the latest submit that take an action: a slice, or intp, [m]."""
+        if self._next is not None:
+            return self._next[0]
         if not len(self._over):
             return slice(None)
         over = np.zeros(len(self._rows), bool)
@@ -169,9 +179,9 @@ class AgentTracker:
 
     def observe(
         self, batch: Batch, metadata: MetadataLog, listed: Listed | None = None
-    ) -> Decision | InPlace:
+    ) -> Decision | InPlace | Replaced:
         """
-        Return the decision for a submit with at least one row, or `InPlace` if nothing changed.
+        Return the decision for a submit with at least one row, or its rows where they say it all.
 
         `listed` has the rows if they continue the rows of the previous submit, by the rules
         LISTING, and new agents have higher ids than `highest`. Raises GuestMemoryFull, and
@@ -181,6 +191,8 @@ class AgentTracker:
         masks, rest = metadata.split(PREFIX) if len(metadata.rows) else (metadata, metadata)
         if listed is not None and self.highest is not None:
             return self._follow(listed, batch, rest, masks)
+        if (replaced := self._replace(batch, rest, masks)) is not None:
+            return replaced
         ids, slots = batch.rows["id"].copy(), self._settled().joined(self._away)
         moves = match(ids, batch.rows["state"], slots)
         return self._advance(moves, slots, ids, batch, rest, masks)
@@ -240,6 +252,7 @@ class AgentTracker:
         self._over = NOWHERE  # rows of the latest submit that take no action
         self._is_steady = False
         self._repeats = 0
+        self._next = None
 
     def replace(self, guest_id: int | None) -> None:
         """
@@ -268,8 +281,7 @@ class AgentTracker:
         """Restore saved agents in an empty tracker. Raises GuestMemoryFull."""
         self._hold(saved.held)
         self._rows, self._is_behind, self._away = saved.rows.copied(), False, saved.away
-        self._order = np.arange(len(saved.rows))
-        self._order.setflags(write=False)
+        self._set_order(len(saved.rows))
         self._over, self.highest, self._is_steady = saved.over, saved.highest, saved.is_steady
         self._repeats, self._actions = saved.repeats, saved.actions
         self._has_closed = saved.has_closed
@@ -319,12 +331,58 @@ class AgentTracker:
         slots.numbers = numbers
         slots.observations[...] = batch.features
         self._is_behind = True
-        self._over, self._is_steady = over, not len(over)
+        self._over, self._is_steady, self._next = over, not len(over), None
         self.highest = listed.highest
         return InPlace(
             self.behavior, before, numbers, begun, over, listed.is_rewarded, batch.features,
             rewards, listed.started, listed.terminated, listed.truncated, self._order, rest,
             self._choice_masks(masks, self._order) if self._has_choices else (),
+        )  # fmt: skip
+
+    def _replace(self, batch: Batch, rest: MetadataLog, masks: MetadataLog) -> Replaced | None:
+        """Return rows of agents that each continue, or end where another begins; else None."""
+        slots, acted, count = self._rows, self.acting_rows, len(batch)
+        if self.highest is None or self.is_repeating or len(self._away) or not len(slots):
+            return None
+        ids, states = batch.rows["id"].copy(), batch.rows["state"].copy()
+        begins = states == _INITIAL
+        continuing, begun = (~begins).nonzero()[0], begins.nonzero()[0]
+        known = slots.ids[acted]
+        if len(continuing) != len(known) or not every(ids[continuing] == known):
+            return None
+        places = states[continuing].nonzero()[0]
+        over = continuing[places]
+        acts = np.ones(count, bool)
+        acts[over] = False
+        acting = acts.nonzero()[0]
+        if len(places) != len(begun) or not every(acting[places] == begun):
+            return None
+        highest = self.highest
+        if len(begun):
+            fresh = ids[begun]
+            if fresh[0] <= highest or not every(fresh[1:] > fresh[:-1]):
+                return None
+            highest = int(fresh[-1])
+        self._make_room(count, 0, 0)
+        self._set_order(count)
+        masked = self._choice_masks(masks, self._order) if self._has_choices else ()
+        if self._next is not None:
+            before = self._next[1]
+        else:
+            before = slots.numbers[acted] if len(self._over) else slots.numbers
+        numbers = agents = np.empty(count, np.int32)
+        numbers[continuing] = before
+        numbers[begun] = self._numbers.take(len(begun))
+        if len(begun):
+            agents = numbers[acting]
+        numbers.setflags(write=False)
+        agents.setflags(write=False)
+        self._over, self._is_steady, self.highest = over, not len(over), highest
+        self._keep(ids, numbers, ~acts, batch.features)
+        self._next = acting, agents
+        return Replaced(
+            self.behavior, before, agents, numbers, continuing, acting, places, batch.features,
+            batch.rows["reward"], states, self._order, rest, masked,
         )  # fmt: skip
 
     def _advance(
@@ -351,9 +409,7 @@ class AgentTracker:
         if self.is_repeating:
             known, positions = moves.known()
             rewards[known] += slots.waiting[positions]
-        if len(self._order) != count:
-            self._order = np.arange(count)
-            self._order.setflags(write=False)
+        self._set_order(count)
         decision = Decision(
             self.behavior, numbers, features, rewards, started, terminated, truncated, self._order,
             rest, self._choice_masks(masks, self._order),
@@ -404,6 +460,11 @@ class AgentTracker:
         if moves.earlier is not None:  # the last row of an id has its agent
             absent[moves.earlier[moves.earlier >= 0]] = True
         self._away = slots.chosen(moves.missing)
+        self._keep(ids, numbers, absent, features)
+        self._next = None
+
+    def _keep(self, ids: GuestIds, numbers: Ids, absent: Marks, features: Floats) -> None:
+        """Keep the rows of a submit for the next one."""
         if not len(ids) <= len(self._observations) <= 1.25 * len(ids):
             self._observations = np.empty_like(features)  # new memory costs more than the copy
         observations = self._observations[: len(ids)]
@@ -412,6 +473,12 @@ class AgentTracker:
         self._rows = AgentSlots(ids, numbers, absent, observations, waiting)
         self._is_behind = False
         self._repeats = 0
+
+    def _set_order(self, count: int) -> None:
+        """Set `_order` to the indices of `count` rows."""
+        if len(self._order) != count:
+            self._order = np.arange(count)
+            self._order.setflags(write=False)
 
     def _make_room(self, rows: int, away: int, closed: int) -> None:
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from arkml.arrays import Marks, are_all, every, some
+from arkml.base.loggers import SafeLogger, notice
 from arkml.batches import Floats
 from arkml.envs.core.agent_slots import NOWHERE
 from arkml.envs.core.decisions import Behavior, Decision, Step, choice_masks
@@ -28,6 +30,8 @@ from arkml.runtime.columns.region import Region
 from arkml.runtime.lockstep import Frames
 from arkml.runtime.rounds import Places
 from arkml.runtime.shim.control_block import Moved
+
+log = SafeLogger(__name__)
 
 _clock = time.perf_counter
 _ANY = np.arange(2 * Moved.LEFT)  # of the field `moved` of a row
@@ -94,6 +98,8 @@ class BatchStepper:
             self.acts[guest] = pending is not None and pending.tracker.acting_count > 0
             live = 0 if pending is None else pending.tracker.live_count
             self._is_alone[guest] = live == int(self.acts[guest])
+            if not self._is_alone[guest]:
+                self._warn_of_open()
             self._is_ahead[guest] = False
             self._more_behind[guest] = -self._behind
             if pending is not None and self.acts[guest]:
@@ -270,6 +276,8 @@ class BatchStepper:
     ) -> None:
         """Add agents that begin or end, and metadata: guests, [n], and the columns of _SHOWN."""
         started, terminated, truncated, acts = shown[1], shown[2], shown[3], shown[4]
+        if some(started & self.acts[guests]):
+            self._warn_of_open()
         step.started[guests], step.terminated[guests] = started, terminated
         step.truncated[guests] = truncated
         self.acts[guests] = acts
@@ -286,6 +294,16 @@ class BatchStepper:
             started, terminated, truncated, order, said,
             choice_masks(masks, order, behavior.spec.actions.branches),
         )  # fmt: skip
+
+    def _warn_of_open(self) -> None:
+        """Log a warning, once in a process, about agents that are left without an end."""
+        notice(
+            log,
+            logging.WARNING,
+            f"{self._name}: an agent acts while the one before it has not ended, and the"
+            " environment shows both as one episode: push a last row for each agent, Terminal or"
+            " Interrupted",
+        )
 
     def catch_up(self, guest: int) -> None:
         """Let a guest be stepped alone from now on: its tracker takes over the agent."""

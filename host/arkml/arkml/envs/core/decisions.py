@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from arkml.abi.codes import EpisodeState
 from arkml.arrays import Marks
 from arkml.base.short_reprs import short_repr
 from arkml.batches import NO_METADATA, Floats, MetadataLog
@@ -19,6 +20,7 @@ from arkml.hive.protocol.masks import masked_choice
 from arkml.sessions.session import Origin
 
 Ids = npt.NDArray[np.int32]
+States = npt.NDArray[np.uint32]
 
 MOST_MASKS = 1 << 28
 """The most masks of one decision: the declarations of a guest may ask for any number of them."""
@@ -152,6 +154,53 @@ class InPlace(NamedTuple):
             self.behavior, self.agents, self.observations.copy(), self.rewards.copy(),
             self.started.copy(), self.terminated.copy(), self.truncated.copy(), self.submit_rows,
             self.metadata, self.masks,
+        )  # fmt: skip
+
+
+class Replaced(NamedTuple):
+    """
+    The rows of a submit in which each agent whose episode ends is followed by another one.
+
+    The n agents that took an action before have their rows in the same order, and a place each. In
+    the place of each of the k agents that end another one begins, so that the agents of the next
+    action, in the order of their rows, are again those of the n places. The arrays `observations`
+    and `rewards` are views that are valid until the guest is resumed.
+
+    Attributes:
+        before: The array `agents` of the previous decision, if it reported these agents and no
+            others.
+        agents: int32, [n], the agents of the next action, by place.
+        numbers: int32, [n + k], the agents of all rows.
+        continuing: intp, [n], the row of the agent that took an action before, by place.
+        acting: intp, [n], the row of the agent that takes the next action, by place.
+        places: intp, [k], the places in which an agent ends and another one begins.
+        states: uint32, [n + k], the EpisodeState of each row.
+
+    """
+
+    behavior: Behavior
+    before: Ids
+    agents: Ids
+    numbers: Ids
+    continuing: Indices
+    acting: Indices
+    places: Indices
+    observations: Floats
+    rewards: Floats
+    states: States
+    submit_rows: Indices
+    metadata: MetadataLog
+    masks: tuple[Marks, ...]
+
+    def decision(self) -> Decision:
+        """Return the rows as a decision, whose arrays are copies."""
+        started, terminated, truncated = (
+            self.states == state
+            for state in (EpisodeState.INITIAL, EpisodeState.TERMINAL, EpisodeState.INTERRUPTED)
+        )
+        return Decision(
+            self.behavior, self.numbers, self.observations.copy(), self.rewards.copy(), started,
+            terminated, truncated, self.submit_rows, self.metadata, self.masks,
         )  # fmt: skip
 
 

@@ -107,12 +107,11 @@ class Declarations:
             require_declared(source, name, where)
         return Spec.flat(*widths)
 
-    def require_any(self, names: Collection[str]) -> None:
-        """Raise InvalidSpec if the embedder declares behaviors, but none of `names`."""
+    def missed(self, names: Collection[str]) -> str:
+        """Return a sentence if the embedder declares behaviors, but none of `names`; else ""."""
         if self._given and ANY not in self._given and self._given.keys().isdisjoint(names):
-            raise InvalidSpec(
-                f"{KEY} declares {listed(self._given)}, and the guest has {listed(names)}"
-            )
+            return f"{KEY} declares {listed(self._given)}, and the guest has {listed(names)}"
+        return ""
 
     def _of(self, name: str, num_features: int, num_actions: int, configuration: str) -> Spec:
         widths = num_features, num_actions

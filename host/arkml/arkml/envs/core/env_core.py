@@ -15,7 +15,7 @@ from arkml.base.closing import Closing
 from arkml.base.short_reprs import cut_repr
 from arkml.batches import Floats
 from arkml.envs.core.coercion import drawn_seed, floats_of, seed_of
-from arkml.envs.core.decisions import Decision, Ids, InPlace, Step
+from arkml.envs.core.decisions import Decision, Ids, InPlace, Replaced, Step
 from arkml.envs.core.env_copies import copied_instance
 from arkml.envs.core.env_instance import EnvInstance, Pending
 from arkml.envs.core.instance_factory import InstanceFactory
@@ -90,6 +90,7 @@ class EnvCore(Closing):
         self.factory.require_open()
         if seed is not None:
             seed = seed_of(seed)
+            self.factory.script.require_seed(seed)
         with self._call:
             if seed is not None:
                 self._random = np.random.default_rng(seed)
@@ -103,6 +104,7 @@ class EnvCore(Closing):
             if step.error is not None:
                 self.factory.require_behavior(self.instance)
                 raise step.error
+            self.factory.warn_undeclared(self.instance)
             if step.has_finished:
                 raise GuestStalled(f"{self.instance.guest.name} came to its end without a submit")
             return step
@@ -146,17 +148,21 @@ class EnvCore(Closing):
             instance.answer(actions)
             return _run(instance)
 
-    def step_rows(self, actions: Floats) -> Step | InPlace:
+    def step_rows(self, actions: Floats) -> Step | InPlace | Replaced:
         """
         Answer all rows of the submit with checked actions, [rows, num_actions].
 
-        Actions of agents that have ended are not used. Returns an `InPlace` if the rows of the next
-        submit continue the present ones one by one; the property `decision` is then made on first
-        access.
+        Actions of agents that have ended are not used, and may be left out for a `Replaced`.
+        Returns the rows of the next submit as the tracker has them, if they are no decision; the
+        property `decision` is then made on first access.
         """
         with self._call:
-            instance, _ = self._waiting()
-            instance.answer_rows(actions)
+            instance, pending = self._waiting()
+            rows = pending.rows
+            if isinstance(rows, Replaced) and len(actions) < len(rows.numbers):
+                instance.answer_rows(actions, rows.acting)
+            else:
+                instance.answer_rows(actions)
             if self._is_limited:
                 return _run(instance)
             ended = instance.run_to_pending()
@@ -164,7 +170,7 @@ class EnvCore(Closing):
                 return instance.pass_on(ended)
             assert instance.pending is not None
             rows = instance.pending.rows
-            return rows if isinstance(rows, InPlace) else Step((rows,))
+            return Step((rows,)) if isinstance(rows, Decision) else rows
 
     def set_aside(self) -> EnvInstance | None:
         """

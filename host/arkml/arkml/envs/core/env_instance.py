@@ -10,7 +10,7 @@ from typing import Any
 from arkml.base.closing import Closing
 from arkml.batches import Batch, Floats
 from arkml.envs.core.agent_tracker import AgentNumbers, AgentTracker
-from arkml.envs.core.decisions import Behavior, Decision, InPlace, Step
+from arkml.envs.core.decisions import Behavior, Decision, InPlace, Replaced, Step
 from arkml.envs.core.declared_specs import Declarations
 from arkml.envs.core.episode_limit import EpisodeLimit
 from arkml.envs.core.experiments import Experiments
@@ -44,12 +44,12 @@ class Pending:
     """
     The submit that a guest is suspended in.
 
-    `rows` is an `InPlace` if the rows continue the previous submit one by one, or a decision.
+    `rows` is a decision, or says it with less work.
     """
 
     batch: Batch
     tracker: AgentTracker
-    rows: InPlace | Decision
+    rows: Decision | InPlace | Replaced
     _decision: Decision | None = field(default=None, init=False)
 
     @property
@@ -57,7 +57,7 @@ class Pending:
         """The decision of the submit; access it for the first time before the guest is resumed."""
         if self._decision is None:
             rows = self.rows
-            self._decision = rows.decision() if isinstance(rows, InPlace) else rows
+            self._decision = rows if isinstance(rows, Decision) else rows.decision()
         return self._decision
 
 

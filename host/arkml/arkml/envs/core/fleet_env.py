@@ -88,11 +88,13 @@ class FleetEnv(Closing):
             seeds = [None if given is None else seed_of(given) for given in seed]
         elif seed is not None:
             first = seed_of(seed)
-            self._random = np.random.default_rng(first)
             seeds = range(first, first + self.num_guests)
         self._factory.require_open()
         if len(seeds) != self.num_guests:
             raise UsageError(f"{len(seeds)} seeds for {self.num_guests} guests")
+        self._require_seeds(seeds)
+        if isinstance(seeds, range):
+            self._random = np.random.default_rng(seeds.start)
         return self._whole(lambda: self._reset(seeds))
 
     def renew(self, guests: Sequence[int], seeds: Sequence[int | None] | None = None) -> FleetStep:
@@ -102,6 +104,8 @@ class FleetEnv(Closing):
         `seeds` has a seed for each of these guests, None to draw one. A guest that fails before its
         first submit is over, and its step has the error.
         """
+        seeds = [None if given is None else seed_of(given) for given in seeds or ()]
+        self._require_seeds(seeds)
         return self._whole(lambda: self._renew(guests, seeds or [None] * len(guests)))
 
     def step(self, actions: Floats, before: Floats, due: Marks | None = None) -> FleetStep:
@@ -138,6 +142,11 @@ class FleetEnv(Closing):
             " copied: make environments of one guest each, as vectorization_mode='sync' does, and"
             " copy those"
         )
+
+    def _require_seeds(self, seeds: Sequence[int | None]) -> None:
+        for seed in seeds:
+            if seed is not None:
+                self._factory.script.require_seed(seed)
 
     def _whole(self, work: Callable[[], FleetStep]) -> FleetStep:
         """
@@ -255,6 +264,7 @@ class FleetEnv(Closing):
         self._set_alive(guest, True)
         step = instance.run()
         if not step.has_ended:
+            self._factory.warn_undeclared(instance)
             return step
         self._drop(guest)
         self._factory.require_behavior(instance)

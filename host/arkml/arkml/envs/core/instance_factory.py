@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from arkml.base.closing import Closing, Unclosed
+from arkml.base.loggers import SafeLogger, notice
 from arkml.base.short_reprs import cut_repr
 from arkml.envs.core.agent_tracker import AgentNumbers
 from arkml.envs.core.declared_specs import Declarations
@@ -16,7 +18,7 @@ from arkml.envs.core.experiments import Experiments
 from arkml.envs.core.history import FrameState, History, InstanceOrigin
 from arkml.envs.core.script import Configuration, Script
 from arkml.envs.core.world import Pace, SeededWorld
-from arkml.errors import UsageError
+from arkml.errors import InvalidSpec, UsageError
 from arkml.guests.instance import SharedResources
 from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Source, loader_of
@@ -28,6 +30,8 @@ from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.declarations import SpecLike
 from arkml.sessions.run_request import TrainingRequest
+
+log = SafeLogger(__name__)
 
 _KEPT_BYTES = 16 << 10  # of the request of an instance, for the next one
 
@@ -254,14 +258,22 @@ class InstanceFactory(Closing):
         """
         Raise UsageError if the guest has none of the behaviors to be stepped, or none declared.
         """
-        names = {run.behavior.name for run in instance.experiments.started.values()}
-        if names:
-            self.declarations.require_any(names)
-        chosen = self.settings.behaviors
+        names, chosen = _behaviors_of(instance), self.settings.behaviors
+        if names and (missed := self.declarations.missed(names)):
+            raise InvalidSpec(missed)
         if chosen is not None and names and names.isdisjoint(chosen):
             raise UsageError(
                 f"behaviors={sorted(chosen)}: {instance.guest.name} has {', '.join(sorted(names))}"
             )
+
+    def warn_undeclared(self, instance: EnvInstance) -> None:
+        """Log a warning, once, if the guest has experiments, and none of theirs is declared."""
+        names = _behaviors_of(instance)
+        if not names or self.settings.inference:  # whose sessions may be of another name, or none
+            return
+        if missed := self.declarations.missed(names):
+            text = f"{missed} up to its first submit: look at the name, if no other begins later"
+            notice(log, logging.WARNING, text)
 
     def require_open(self) -> None:
         """Raise UsageError once the environment is closed."""
@@ -309,3 +321,8 @@ def _require_same(
         raise UsageError(
             f"{cut_repr(source)} is another module than when the environment was pickled"
         )
+
+
+def _behaviors_of(instance: EnvInstance) -> set[str]:
+    """Return the names of the behaviors of a guest's experiments."""
+    return {run.behavior.name for run in instance.experiments.started.values()}

@@ -26,6 +26,7 @@ log = SafeLogger(__name__)
 
 _RANDOM = (WASI_MODULE, "random_get")
 _SEEDS = {("env", "seed"), ("env", "Math.random")}  # of AssemblyScript
+_MOST_I32 = (1 << 32) - 1  # without a sign
 _FRAME, _CMDLET = "ark_applet_update", "ark_cmdlet_run"
 
 Configuration = str | Sequence[int | str] | None
@@ -96,6 +97,18 @@ class Script:
                 f" numbers through WASI, and {SEED} is neither in args nor in configure; every"
                 " instance may begin alike",
             )
+
+    def require_seed(self, seed: int) -> None:
+        """Raise UsageError for a seed that is too large for a number that `configure` takes."""
+        if self._configure is None or isinstance(self._configure, str):
+            return
+        kinds = self._module.functions[CONFIGURE].params
+        for number, kind in zip(self._configure, kinds, strict=False):
+            if number == SEED and kind == "i32" and seed > _MOST_I32:
+                raise UsageError(
+                    f"seed is {seed}: an i32 of configure takes it, so a whole number from 0 to"
+                    f" {_MOST_I32}"
+                )
 
     def calls(
         self, guest: CallLoop, seed: int, handed: Handed, state: bytes | None = None

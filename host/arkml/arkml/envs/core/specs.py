@@ -104,6 +104,7 @@ class Actions:
     choices: tuple[str, ...] = ()
     _floors: Floats = field(init=False, repr=False, compare=False)
     _ceilings: Floats = field(init=False, repr=False, compare=False)
+    _counts: Floats = field(init=False, repr=False, compare=False)
     _bounds: tuple[float, float] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,6 +112,7 @@ class Actions:
         for name, bounds in (("_floors", self.low), ("_ceilings", self.high)):
             clipped = np.clip(np.array(bounds, np.float64), -largest, largest)
             object.__setattr__(self, name, clipped.astype(np.float32))
+        object.__setattr__(self, "_counts", np.array(self.branches, np.float32))
         distinct = {*zip(self._floors.tolist(), self._ceilings.tolist(), strict=True)}
         object.__setattr__(self, "_bounds", distinct.pop() if len(distinct) == 1 else None)
 
@@ -125,7 +127,11 @@ class Actions:
 
         Masks are not checked: a masked choice is for the guest to handle.
         """
-        floats = values[..., : self.continuous] if self.branches else values
+        if self.continuous:
+            self._check_floats(values[..., : self.continuous] if self.branches else values, who)
+        self.check_choices(values, who)
+
+    def _check_floats(self, floats: Floats, who: str) -> None:
         fits = (floats >= self._floors) & (floats <= self._ceilings)
         if not every(fits):
             position = tuple(np.argwhere(~fits)[0])
@@ -134,7 +140,6 @@ class Actions:
             if wrong in (f"{low:g}", f"{high:g}"):  # it differs in a later digit
                 wrong = str(floats[position])
             raise InvalidActions(f"{who} takes actions from {low:g} to {high:g}, not {wrong}")
-        self.check_choices(values, who)
 
     def are_valid(self, values: Floats) -> bool:
         """
@@ -154,9 +159,9 @@ class Actions:
         if not self.branches:
             return
         chosen = values[..., self.continuous :]
-        is_whole = np.floor(chosen) == chosen
-        wrong = ~((chosen >= 0) & (chosen < np.array(self.branches)) & is_whole)
-        if wrong.any():
+        fits = (chosen >= 0) & (chosen < self._counts) & (np.floor(chosen) == chosen)
+        if not every(fits):
+            wrong = ~fits
             branch = int(np.argwhere(wrong)[0][-1])
             raise InvalidActions(
                 f"branch {branch} of {who} takes whole numbers from 0 to"

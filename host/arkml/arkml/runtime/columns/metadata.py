@@ -12,6 +12,7 @@ import numpy.typing as npt
 from arkml.abi.catalog import APIS
 from arkml.abi.layout import struct_size, unpack
 from arkml.abi.schema import FixedStr, Struct
+from arkml.arrays import every
 from arkml.batches import NO_METADATA, Metadata, MetadataLog
 from arkml.runtime.shim import control_block as at
 
@@ -118,14 +119,14 @@ def read_entries(entries: Words, rows: npt.NDArray[np.intp]) -> MetadataLog | No
         first = alike[: len(alike) // len(rows)]
         if alike == first * len(rows):  # one name too, as most have
             return _of_one_name(rows, first[_HEADER_REST:], entries[:, -1])
-    if len(entries) > 1 and (entries[:, 1:3] != (items, size)).any():
+    if not every(entries[:, 1:3] == entries[0, 1:3]):
         return None
     found = entries[:, _HEADER_WORDS:].reshape(len(entries), items, size // _WORD)
     rows = rows if items == 1 else np.repeat(rows, items)
-    if items > 1 and (found[:, :, :-1] == found[0, :, :-1]).all():  # names in their order, too
-        codes, names = _numbered(words.tobytes() for words in found[0, :, :-1])
+    if items > 1 and every(found[:, :, :-1] == found[0, :, :-1]):  # names in their order, too
+        codes, names = _listed(found[0, :, :-1].tobytes(), items)
         values = _values(found[:, :, -1].ravel())
-        return MetadataLog(rows, names, np.tile(codes, len(found)), values)
+        return MetadataLog(rows, names, np.broadcast_to(codes, (len(found), items)).ravel(), values)
     return _columns(rows, found.reshape(-1, size // _WORD))
 
 
@@ -195,6 +196,13 @@ def _numbered(named: Iterable[bytes]) -> tuple[npt.NDArray[np.intp], tuple[str, 
     known: dict[str, int] = {}
     codes = [known.setdefault(_name(data), len(known)) for data in named]
     return np.array(codes, np.intp), tuple(known)
+
+
+@lru_cache(maxsize=256)  # they come again with every submit
+def _listed(data: bytes, items: int) -> tuple[npt.NDArray[np.intp], tuple[str, ...]]:
+    """Return what `_numbered` does of the names of the items of a row, side by side."""
+    size = len(data) // items
+    return _numbered(data[start : start + size] for start in range(0, len(data), size))
 
 
 def _of_one_name(rows: npt.NDArray[np.intp], name: bytes, values: Words) -> MetadataLog:
