@@ -46,6 +46,25 @@ def test_each_action_of_two_people_is_in_the_rows_of_the_guest(walkers, person):
     assert_rows_have_actions(ticks, "red_1")
 
 
+def test_arrows_drive_the_actor_again_once_a_slider_was_let_go(walkers, person):
+    with walkers() as served:
+        ann = person(served.play, "Ann").plays("red_0")
+        slider = ann.page.locator("#controls input[type=range]")
+        box = slider.bounding_box()
+        ann.page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + box["height"] / 2)
+        ann.page.mouse.down()
+        ann.waits()
+        ann.page.mouse.up()
+        ann.waits()
+        ann.holds("ArrowLeft")
+        ann.waits()
+        served.end()
+        ticks = ticks_of(served.data)
+    rest, slid, *after = actions_of(ticks, "red_0", "Ann")
+
+    assert (rest, 0.5 < slid < 1.0, after) == (0.0, True, [0.0, -1.0, 0.0])
+
+
 def test_no_key_that_is_pressed_and_released_between_two_ticks_is_lost(walkers, person):
     with walkers() as served:
         ann = person(served.play, "Ann").plays("red_0")

@@ -170,6 +170,7 @@ def test_trials_that_run_are_kept_where_a_user_is_removed(tmp_path):
         (["rm", "--before", "yesterday"], "--before yesterday: it takes a time"),
         (["rm", "neither"], "there is no trial 'neither'"),
         (["show", "neither"], "there is no trial 'neither'"),
+        (["show", "ne"], "trials.sqlite; the whole id of one is new"),
         (["export", "new", "--spec", "no.yaml", "-o", "rows.txt"], "FILE.npz, or to NAME-v0"),
         (["serve", "--host", "0.0.0.0"], "gRPC has no login: --grpc-open"),
         (["serve", "--prometheus-port", "9000"], "it takes a port of its own"),
@@ -353,6 +354,18 @@ def test_durations_are_served_for_prometheus(tmp_path, unused_port):
     assert "orchestrator_trial_duration_seconds_count 1\n" in text
     assert "orchestrator_tick_duration_seconds_count 4\n" in text
     assert "orchestrator_garbage_collection_duration_seconds_count 0\n" in text
+
+
+def test_a_port_of_metrics_in_use_is_named(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ports = ("--lifecycle-port", "0", "--actor-port", "0", "--prometheus-port", str(port))
+        ended = trials("serve", *ports, data=tmp_path)
+
+    text = f"error: nothing can listen at 127.0.0.1:{port} (Address already in use): take another"
+    assert (ended.status, ended.err.splitlines()[-1]) == (2, text)
 
 
 @pytest.fixture

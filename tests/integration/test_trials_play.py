@@ -156,6 +156,8 @@ def test_a_guest_that_fails_before_its_first_tick_again_and_again_ends_the_comma
         (("--tls-key", "key.pem"), "--tls-key needs --tls-cert"),
         (("--policy", "none.onnx"), "none.onnx"),
         (("--trace", WALKERS), "is the file that is read"),
+        (("--trace", "traces/x.trace"), "there is no directory traces"),
+        (("--trace", "."), "the trace . cannot be written: it is a directory, name a file"),
         (("--tick-rate", "1001"), f"--tick-rate 1001: it takes a number from 0 to {MOST_RATE:g}"),
     ],
 )

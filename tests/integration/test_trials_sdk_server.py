@@ -481,6 +481,29 @@ async def test_a_hook_that_fails_refuses_the_start(play):
             await play.context.get_controller(server).start_trial()
 
 
+async def test_a_trial_whose_start_was_cancelled_says_so(play, caplog):
+    caplog.set_level("INFO")
+    asked = asyncio.Event()
+
+    async def hook(_):
+        asked.set()
+        await asyncio.Event().wait()
+
+    play.context.register_pre_trial_hook(hook)
+    await play.serve()
+    async with Server(TrialsOptions(hooks=(play.endpoint,))) as server:
+        if play.way == "in process":
+            server.register(play.context._implementations)
+        controller = play.context.get_controller(server)
+        starting = asyncio.create_task(controller.start_trial())
+        await asked.wait()
+        starting.cancel()
+        async for _ in controller.watch_trials([TrialState.ENDED]):
+            break
+
+    assert "ended in tick 0: its start was cancelled by the caller" in caplog.text
+
+
 async def test_closing_the_context_ends_the_trials_of_its_actors(play):
     play.context.register_actor(counting(play), "counts", ["player"])
     play.context.register_environment(adding(play))

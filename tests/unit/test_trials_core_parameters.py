@@ -211,6 +211,13 @@ def test_an_ipv6_address_without_brackets_is_refused_with_the_address_that_is_me
         TrialEndpoint.parse(text)
 
 
+@pytest.mark.parametrize("text", ["http://localhost:9000", "grpc://host:9000:1", "grpc://::1:x"])
+def test_brackets_are_named_for_addresses_alone(text):
+    with pytest.raises(TrialError) as caught:
+        TrialEndpoint.parse(text)
+    assert "brackets" not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["cogment://discover", "cogment://discover/actor?__id=1"])
 def test_discovery_is_refused_with_a_sentence(text):
     with pytest.raises(TrialError, match="asks for a directory, of which there is none here"):

@@ -200,6 +200,20 @@ async def test_an_implementation_fits_the_actor(parts, ends, registered, impl_na
     assert parts.session_count == 1
 
 
+@pytest.mark.parametrize(("impl_name", "warnings"), [("", 0), ("bot", 0), ("bott", 1)])
+async def test_an_implementation_that_is_not_registered_is_warned_of(
+    parts, ends, caplog, impl_name, warnings
+):
+    parts.add_actor(idle, "bot", ["player"])
+    parts.open_actor("", "t", ends).receive(introduced(impl_name=impl_name))
+    await ends.until(lambda: ends.sent)
+
+    text = (
+        "Trial [t] - impl [bott] is not registered: impl [bot] arbitrarily chosen for actor [ann]"
+    )
+    assert caplog.messages == [text] * warnings
+
+
 async def test_the_caller_may_name_the_implementation(parts, ends):
     parts.add_actor(idle, "bot", ["player"])
     parts.add_actor(idle, "pro", ["teacher"])

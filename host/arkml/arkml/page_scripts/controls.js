@@ -30,6 +30,7 @@ class Slider {
       this.range.addEventListener(end, () => {
         this.#isHeld = false;
         inputs.slide(index, undefined);
+        this.range.blur(); // else it would keep the arrows
       });
     }
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -270,10 +271,23 @@ def open_guest_host(
     UsageError, and ModuleError for a file that is clearly not a module.
     """
     keep_apart(trace, guest)
+    if trace is not None:  # else each trial would fail as it opens its file
+        _check_place(trace)
     read_module(guest)
     read_limits(limits or (), option)
     host = HostOptions(limit=list(limits or ()), wasi=wasi, imports=imports)
     return host.open_host(name=guest.name, keep_stdout=True, trace=trace)
+
+
+def _check_place(trace: Path) -> None:
+    """Raise UsageError if no file can be written at a path."""
+    if trace.is_dir():
+        raise UsageError(f"the trace {trace} cannot be written: it is a directory, name a file")
+    if not os.access(trace.parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"the trace {trace} cannot be written: there is no directory {trace.parent}, or it"
+            " cannot be written"
+        )
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from ipaddress import IPv6Address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -161,5 +162,8 @@ def _check_properties(params: TrialParams) -> None:
 def _hint(text: str) -> str:
     """Return a hint for an IPv6 address without brackets, and an empty text otherwise."""
     host, _, port = text.removeprefix("grpc://").rpartition(":")
-    is_bare = ":" in host and "[" not in host and port.isdecimal()
-    return f"; an IPv6 address has brackets: grpc://[{host}]:{port}" if is_bare else ""
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return ""
+    return f"; an IPv6 address has brackets: grpc://[{host}]:{port}" if port.isdecimal() else ""

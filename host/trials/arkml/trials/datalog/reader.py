@@ -101,7 +101,9 @@ class DatalogReader(Closing):
         """Return the trials with an id, newest first. Raises TrialError if there are none."""
         records = self._records("AND id = ? ORDER BY number DESC", (trial_id,))
         if not records:
-            raise TrialError(f"there is no trial {trial_id!r} in {self.path}")
+            likely = self._records("AND instr(id, ?) = 1 ORDER BY number DESC", (trial_id,))
+            hint = f"; the whole id of one is {likely[0].id}" if likely else ""
+            raise TrialError(f"there is no trial {trial_id!r} in {self.path}{hint}")
         return records
 
     def params(self, trial: TrialRecord) -> TrialParams:

@@ -362,7 +362,13 @@ class RegisteredImplementations:
         exact = [item for item in fitting if item[1].classes]
         if not fitting:
             raise TrialError(f"{about} is not compatible with with any registered actor")
-        return (exact or fitting)[0]
+        chosen = (exact or fitting)[0]
+        if name:  # Cogment plays it, too; a misspelled name must not go unseen
+            _log.warning(
+                "Trial [%s] - impl [%s] is not registered: impl [%s] arbitrarily chosen for"
+                " actor [%s]", trial_id, name, chosen[0], init.actor_name,
+            )  # fmt: skip
+        return chosen
 
     def _environment(
         self, trial_id: str, init: EnvInitialInput, implementation: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from typing import Final
 
@@ -150,8 +151,9 @@ async def serve_metrics(measured: MeasuredLog, host: str, port: int) -> asyncio.
             answer, host, port, limit=_MOST_HEAD, backlog=MOST_CONNECTIONS
         )
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error  # asyncio says it at length
         raise TrialError(
-            f"nothing can listen at {authority_of(host, port)} ({error.strerror}): take another"
+            f"nothing can listen at {authority_of(host, port)} ({reason}): take another"
         ) from None
 
 

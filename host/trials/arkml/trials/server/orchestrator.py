@@ -173,6 +173,9 @@ class Orchestrator:
                 await self._while_live(trial, opening)
             hosting = self._hosting_of(params)
             pacing = None if hosting is None else hosting.pacing(params)
+        except asyncio.CancelledError:
+            task.terminate(is_hard=True, reason="its start was cancelled by the caller")
+            raise
         except BaseException as error:
             task.terminate(is_hard=True, reason=str(error) or type(error).__name__)
             raise
