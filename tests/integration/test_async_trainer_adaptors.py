@@ -777,6 +777,38 @@ def test_the_command_ends_by_a_signal_with_the_best_policy_and_without_processes
     assert set(SHARED.iterdir()) <= shared
 
 
+def test_the_command_evaluates_and_keeps_what_has_fewer_updates_than_an_interval(tmp_path, capsys):
+    words = (PENDULUM, "--configure", "1,{seed}", *SHORT, "--max-opts", 20, "--out", tmp_path)
+
+    assert main([*map(str, words)]) == 0
+    out = capsys.readouterr().out
+    assert "20 of 20 updates  return " in out
+    assert out.splitlines()[-1] == f"the best policy is in {tmp_path / 'best'}"
+    assert (tmp_path / "best" / POLICY).stat().st_size > 1_000
+
+
+def test_the_command_interrupted_before_it_evaluates_does_not_name_the_policy_of_another(
+    tmp_path, monkeypatch, capsys
+):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "best").mkdir()
+    monkeypatch.setattr("arkml.async_trainer.__main__.train_async", interrupt)
+    words = (PENDULUM, "--configure", "1,{seed}", *SHORT, "--out", tmp_path)
+
+    assert main([*map(str, words)]) == 130
+    assert "best" not in capsys.readouterr().out
+
+
+def test_the_command_refuses_a_directory_that_cannot_be_made_before_it_trains(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    words = (PENDULUM, "--configure", "1,{seed}", *SHORT, "--out", tmp_path / "file")
+
+    assert main([*map(str, words)]) == 1
+    assert f"error: --out {words[-1]} cannot be made: File exists" in capsys.readouterr().err
+
+
 def test_the_command_trains_the_pendulum_of_the_repository_without_a_guest(monkeypatch, capsys):
     monkeypatch.chdir(GUESTS.parents[1])
 
@@ -790,6 +822,8 @@ def test_the_command_trains_the_pendulum_of_the_repository_without_a_guest(monke
         ((), "there is no guest at fixtures/guests/c_pendulum_plain.wasm: give the path"),
         (("nowhere.wasm",), "there is no guest at nowhere.wasm"),
         ((PENDULUM, "--actors", 0), "0 is not 1 or more"),
+        ((PENDULUM, "--actors", "two"), "argument --actors: 'two' is not a whole number"),
+        ((PENDULUM, "--seed", -1), "-1 is not 0 or more"),
         ((PENDULUM, "--configure", "x"), "'x': numbers and {seed} with commas"),
     ],
 )

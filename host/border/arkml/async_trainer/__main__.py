@@ -17,12 +17,14 @@ from arkml.async_trainer.adaptors.guest_env import GuestsConfig
 from arkml.async_trainer.adaptors.sac_agent import SacAgentConfig
 from arkml.async_trainer.adaptors.sac_rows import SacReplayBufferConfig, SacStepProcessorConfig
 from arkml.async_trainer.async_trainer import AsyncTrainerConfig
+from arkml.async_trainer.core.agent import Agent
 from arkml.async_trainer.core.evaluator import EPISODE_RETURN, DefaultEvaluator
 from arkml.async_trainer.core.optimization import BEST
 from arkml.async_trainer.core.record import Record
 from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.runners.choice import RunnerChoice
 from arkml.async_trainer.util import AsyncTrainResult, train_async
+from arkml.base.output_files import make_directory
 from arkml.cli.exits import run
 from arkml.cli.output import open_streams
 from arkml.envs.core.env_options import GuestEnvOptions
@@ -43,6 +45,15 @@ class ProgressPrinter(Recorder):
         super().__init__(model_dir)
         self._most = most
         self._interval = interval
+        self.best: Path | None = None
+        """Directory of the best policy of this training; None if none was kept."""
+
+    def save_model(self, name: str, agent: Agent) -> list[Path]:
+        """Save the parameters of an agent below the directory, and remember where the best are."""
+        files = super().save_model(name, agent)
+        if files and name == BEST:
+            self.best = files[0].parent
+        return files
 
     def write(self, record: Record) -> None:
         """Ignore a record that is not a summary."""
@@ -65,19 +76,22 @@ class ProgressPrinter(Recorder):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and return the exit status: 0, 1 if it failed, 130 after Ctrl-C, 143 after SIGTERM."""
     options = _options(arguments)
+    printer = ProgressPrinter(options.max_opts, options.eval_interval, options.out)
     try:
+        if options.out is not None:
+            make_directory("--out", options.out)
         with _caught_signals() as caught:
-            result = _train(options)
+            result = _train(options, printer)
     except KeyboardInterrupt:
-        if options.out is not None and (options.out / BEST).exists():
-            _say(f"interrupted: the best policy so far is in {options.out / BEST}")
+        if printer.best is not None:
+            _say(f"interrupted: the best policy so far is in {printer.best}")
         return 128 + next(iter(caught), signal.SIGINT)
     except ArkmlError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     _say(result.stat.fmt() + actor_stats_fmt(result.actor_stats))
-    if options.out is not None:
-        _say(f"the best policy is in {options.out / BEST}")
+    if printer.best is not None:
+        _say(f"the best policy is in {printer.best}")
     return 0
 
 
@@ -110,8 +124,8 @@ def _caught_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _train(options: argparse.Namespace) -> AsyncTrainResult:
-    """Train with the options of the command line. Raises ArkmlError."""
+def _train(options: argparse.Namespace, printer: ProgressPrinter) -> AsyncTrainResult:
+    """Train with the options of the command line, and with their recorder. Raises ArkmlError."""
     configured: GuestEnvOptions = {
         "configure": options.configure,
         "max_episode_steps": options.max_episode_steps,
@@ -148,7 +162,7 @@ def _train(options: argparse.Namespace) -> AsyncTrainResult:
             SacReplayBufferConfig(settings),
             manager,
             trainer,
-            ProgressPrinter(options.max_opts, options.eval_interval, options.out),
+            printer,
             evaluator,
         )
     finally:
@@ -192,6 +206,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=_natural, default=0, metavar="N", help="of the agent and its guests (0)")
     add("--out", type=Path, metavar="DIR", help="keep the best policy below a directory")
     options = parser.parse_args(arguments)
+    options.eval_interval = min(options.eval_interval, options.max_opts)  # one evaluation at least
     if options.guest is None:
         options.guest = PENDULUM
         options.configure = options.configure or (1, "{seed}")
@@ -206,16 +221,20 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{number} is not 0 or more")
-    return number
+    return _whole(text, 0)
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return _whole(text, 1)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is not {least} or more")
     return number
 
 
