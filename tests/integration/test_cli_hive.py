@@ -88,10 +88,12 @@ def test_runs_are_listed_and_shown_for_people(hive, ask):
 
 def test_events_of_a_run_are_shown_all_or_by_kind(ask):
     shown, best = ask("events", "reach"), ask("events", "reach", "--kind", "started", "--json")
-    wrong = ask("events", "reach", "--kind", "nonsense")
+    none, wrong = (ask("events", "reach", "--kind", kind) for kind in ("stuck", "nonsense"))
 
     assert re.search(r"started +a learner begins after 0 updates", shown.out)
     assert [event["kind"] for event in best.json["events"]] == ["started"]
+    assert none.status == 0, none.err
+    assert "0 events of reach" in none.out
     assert wrong.status == 2
     assert "--kind 'nonsense': the events of reach are" in wrong.err
 
@@ -178,12 +180,14 @@ def test_a_port_that_is_in_use_is_one_sentence(hive, tmp_path):
         (("--host", "not a host"), "nothing can listen at not a host port 0"),
         (("--host", "x" * 80), "nothing can listen at xxx"),
         (("--device", "tpu"), "--device tpu: it takes one of auto, cpu, cuda"),
+        (("--device", "cuda"), "--device cuda: device is 'cuda', and JAX finds none here"),
         (("--idle-stop", "nan"), "--idle-stop nan: it takes a number of seconds above 0"),
     ],
 )
 def test_an_option_that_cannot_be_followed_is_one_sentence(tmp_path, words, sentence):
     port = () if "--port" in words else ("--port", "0")
-    refused = arkml("hive", "serve", *words, *port, "--data", tmp_path, **TOKEN)
+    given = {"JAX_PLATFORMS": "cpu"} | TOKEN  # no GPU, wherever this runs
+    refused = arkml("hive", "serve", *words, *port, "--data", tmp_path, **given)
 
     assert refused.status == 2
     assert sentence in refused.err

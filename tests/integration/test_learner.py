@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -343,6 +344,36 @@ def test_what_sac_learns_is_published_once_an_episode_has_ended(tmp_path, start,
     assert len(worker.seen("policy")) == 1
     feed(worker, log, actor, session, frames=11)
     assert worker.wait("policy")["n_opts"] >= 100 * AGENTS - FIRST_ROWS
+
+
+def test_a_policy_that_cannot_be_written_is_told_once(tmp_path, start, capfd):
+    run = write_run(tmp_path / "run")
+    log, actor = Log(run), Actor()
+    worker = start(run)
+    policies = run / "policies"
+    said = ""
+
+    def warns():
+        nonlocal said
+        said += capfd.readouterr().err
+        return "the policy could not be written" in said
+
+    session = session_of(model_of(run, worker.wait("policy")))
+    shutil.rmtree(policies)
+    policies.touch()
+    feed(worker, log, actor, session)
+    eventually(warns)
+    for req in range(5):  # answered at the end of a turn, in which it is tried again
+        worker.send("audit", req=req)
+        worker.reply(req)
+    policies.unlink()
+    worker.wait("policy")
+    worker.stop()
+    warns()
+
+    told = [line for line in said.splitlines() if "written" in line]
+    assert [line.split(": ")[1] for line in told] == ["WARNING", "INFO"]
+    assert told[1].endswith("the policy can be written again")
 
 
 def test_a_learner_gets_better_at_a_point_mass(tmp_path, start):

@@ -29,6 +29,7 @@ def installed(tmp_path, monkeypatch):
     )  # fmt: skip
     shutil.rmtree(source)
     monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.syspath_prepend(site)  # as an installed package is, here and in learners
 
 
 @pytest.mark.usefixtures("installed")

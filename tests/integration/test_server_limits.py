@@ -99,11 +99,22 @@ def test_a_run_that_is_not_used_gives_its_learner_to_one_that_waits_and_gets_it_
     assert resumed
 
 
+def test_runs_wait_in_the_order_in_which_they_began_after_a_restart(make_service):
+    before = make_service(learners=1)
+    runs = [before.create(str(number)) for number in range(5)]
+    for run in runs:
+        before.sid(run)
+    before.hive.close()
+    service = make_service({"pause": 3_600.0, "back": 3_600.0}, learners=1)
+
+    assert eventually(lambda: places(service, *runs) == [0, 1, 2, 3, 4])
+
+
 def test_a_hive_that_is_started_again_has_its_learner_for_the_run_whose_host_comes_back(
     make_service,
 ):
     before = make_service(learners=2)
-    dead, live = sorted([before.create("one"), before.create("other")])  # the order of a restart
+    dead, live = before.create("one"), before.create("other")  # the order of a restart
     before.sid(dead)
     sid = before.sid(live)
     before.wait_for_status(dead, "running")

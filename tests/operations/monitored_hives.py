@@ -258,6 +258,7 @@ def monitored(directory):
         report = {"wanted": 1.0, "mean_return": 2.0, "episodes": 100}
         services["busy"].post(f"/runs/{goal}/goal", report)
         damage(services["damaged"], server)
+        services["busy"].create("aborted", settings={}, misbehavior="misconfigured")
 
         def end():
             trouble.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -168,10 +168,13 @@ def events(
     """Show what has happened to a run, the newest last: warnings, checkpoints, its end."""
 
     def show_events(client: HiveClient) -> int:
+        from arkml.hive.protocol.page_messages import HistoryKind, NoticeKind
+
         info = find(client, run)
         found = client.events(info.id, 0).result()
         known = sorted({one.about or one.kind for one in found})
-        if wrong := sorted(set(kind or ()) - set(known)):
+        others = {*get_args(HistoryKind), *get_args(NoticeKind)}  # which the run may have later
+        if wrong := sorted(set(kind or ()) - others.union(known)):
             raise UsageError(
                 f"--kind {wrong[0]!r:.80}: the events of {info.name} are {', '.join(known)}"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from arkml.workers.placement import RunnerName
 
 _MOST_WORKERS = 100_000
+_FINDING = 120.0  # seconds in which JAX says whether it finds a device
 
 _log = SafeLogger(__name__)
 
@@ -147,6 +149,7 @@ def serve(
             (max_sessions, max_sessions_a_run, session_hours), (header_timeout, body_timeout),
         )  # fmt: skip
         require_hive()
+        _require_device(device)
         _start_logs(log_format, debug=debug)
         from arkml.hive.notifier import NotifyOptions
         from arkml.server.serve_options import ServeOptions, Timeouts, WatchOptions
@@ -184,6 +187,29 @@ def _check_serve_options(device: str, idle_stop: float) -> None:
         raise UsageError(f"--device {device}: it takes one of {', '.join(DEVICES)}")
     if not idle_stop > 0:
         raise UsageError(f"--idle-stop {idle_stop:g}: it takes a number of seconds above 0")
+
+
+def _require_device(device: str) -> None:
+    """Raise UsageError if learners could not use the device, of which another process is asked."""
+    from arkml.server.serve_options import LEARNER
+    from arkml.workers.process_environment import environment
+
+    if device != "cuda":  # the others are anywhere
+        return
+    command, learners = [sys.executable, *LEARNER, "--find", device], environment()
+    try:
+        found = subprocess.run(
+            command, env=learners, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False, timeout=_FINDING,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"--device {device}: JAX did not say within {_FINDING:g} s whether it finds one"
+        ) from None
+    if found.returncode:
+        ended = f"JAX ended with status {found.returncode}"
+        why = found.stdout.strip() or ": ".join([ended, *found.stderr.strip().splitlines()[-1:]])
+        raise UsageError(f"--device {device}: {why}")
 
 
 def _worker_options(

@@ -87,7 +87,7 @@ class Experience:
             self.buffer.cut(record.session)
         added = self.buffer.add(record.session, header.kind, columns)
         self.rows = record.first + len(columns)
-        if self.rows <= self._counted:
+        if self._counted and self.rows <= self._counted:  # else one without rows may be the first
             return
         self._new_rows += len(columns)
         self.normalizer.observe(columns.features, added.returns)

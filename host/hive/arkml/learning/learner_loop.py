@@ -38,7 +38,7 @@ class Trainer(LearningLoop):
         self._reporter = reporter
         self._sync = learner.settings.sync
         self._audits: list[int] = []
-        self._paused = self._stopping = False
+        self._paused = self._stopping = self._is_unwritten = False
         self._saved = time.monotonic()
         self._saved_opts = learner.n_opts
         self._published_opts = -1
@@ -152,8 +152,13 @@ class Trainer(LearningLoop):
         try:
             published = self._learner.export(adopt=adopt)
         except OSError as error:
-            log.warning("the policy could not be written: %s", error)
+            if not self._is_unwritten:  # it is tried again in each turn
+                self._is_unwritten = True
+                log.warning("the policy could not be written: %s", error)
             return
+        if self._is_unwritten:
+            self._is_unwritten = False
+            log.info("the policy can be written again")
         self._published_opts = published.n_opts
         self._server.send("policy", **published._asdict(), rows_seen=self._learner.rows)
 

@@ -1,4 +1,6 @@
-"""The process of a learner: `python -m arkml.learning.worker RUN_DIR` or `--spare`."""
+"""
+The process of a learner: `python -m arkml.learning.worker RUN_DIR`, `--spare` or `--find DEVICE`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +21,7 @@ from arkml.base.parent_watch import watch_parent
 from arkml.base.processors import come_after_parent, usable_processors
 from arkml.errors import HiveError, InvalidSettings
 from arkml.hive.protocol.wire import Message
-from arkml.learning.jax_engine import limit_threads, widen
+from arkml.learning.jax_engine import find_devices, limit_threads, widen
 from arkml.learning.server_connection import ServerConnection, ServerGone
 
 if TYPE_CHECKING:
@@ -49,12 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run_or_spare.add_argument(
         "--spare", action="store_true", help="warm up, then wait for a run to adopt"
     )
+    run_or_spare.add_argument("--find", metavar="DEVICE", help="look for a device, and end")
     parser.add_argument(
         "--threads", type=int, help="the most threads for JAX: all processors by default"
     )
     options = parser.parse_args(arguments)
     come_after_parent(_STEPS)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # learners share a GPU
+    if options.find is not None:
+        return _find(options.find)
     limit_threads(1)
     widen(options.threads or usable_processors())
     watch_parent(_PARENT_PIPE, os.getppid(), lambda: os._exit(STOPPED))
@@ -67,6 +73,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _learn(server, options.run, ())
     except ServerGone:
         return STOPPED
+
+
+def _find(device: str) -> int:
+    """Look for a device, and print why it cannot be used."""
+    try:
+        find_devices(device)
+    except InvalidSettings as error:
+        sys.stdout.write(f"{error}\n")
+        sys.stdout.flush()
+        return MISCONFIGURED
+    return STOPPED
 
 
 def warm_up() -> None:

@@ -173,26 +173,33 @@ class Hive:
         for name in OLD_INDEX:
             with contextlib.suppress(OSError):
                 (self.options.data / name).unlink()
+        used = []
         for directory in sorted(self._directory.iterdir()):
             try:
                 refuse_links(directory)
                 await asyncio.to_thread(upgrade_run, directory)
                 document = read_document(directory)
                 await asyncio.to_thread(make_folders, directory)  # a backup has no empty ones
-                await self._restore(self._add(document))
+                if await self._restore(run := self._add(document)):
+                    used.append(run)
             except NewerRun as newer:
                 self._newer[directory.name] = newer.info
                 _log.error("%s", newer)
             except (HiveError, OSError, ArithmeticError, ValueError) as error:
                 self._runs.pop(directory.name, None)
                 _log.error("run %s cannot be opened: %s", directory.name, error)
-
-    async def _restore(self, run: Run) -> None:
-        is_wanted = not run.document.is_over and self._was_in_use(run)
-        await run.restore()
-        if is_wanted:
-            self._starting.add(task := asyncio.create_task(run.lifecycle.restart()))
+        before = None
+        for run in sorted(used, key=lambda run: run.document.started_at):
+            waits = asyncio.Event()
+            self._starting.add(task := asyncio.create_task(run.lifecycle.restart(before, waits)))
             task.add_done_callback(self._starting.discard)
+            before = waits
+
+    async def _restore(self, run: Run) -> bool:
+        """Restore a run, and return whether it was in use when the hive ended."""
+        is_used = not run.document.is_over and self._was_in_use(run)
+        await run.restore()
+        return is_used
 
     def _was_in_use(self, run: Run) -> bool:
         """Return whether a run had sessions until shortly ago, which may continue."""

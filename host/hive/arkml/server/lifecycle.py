@@ -200,22 +200,37 @@ class Lifecycle:
     async def start(self) -> None:
         """Open the log and start the learner, if needed. Raises HiveRefused and OSError."""
         async with self._changing:
-            if self.is_ending:
-                raise self.refusal()
-            if not self.log.is_open:
-                await self.log.open()
-                if self.log.lost > self._document.lost:
-                    self._document.lost = self.log.lost
-                    await self.save()
+            await self._open()
             self._is_resting = False
             self.supervisor.start()
             self.maintain()
 
-    async def restart(self) -> None:
-        """Start the run, which was in use when the hive ended, and its workers."""
+    async def _open(self) -> None:
+        """Open the log, if needed."""
+        if self.is_ending:
+            raise self.refusal()
+        if not self.log.is_open:
+            await self.log.open()
+            if self.log.lost > self._document.lost:
+                self._document.lost = self.log.lost
+                await self.save()
+
+    async def restart(self, before: asyncio.Event | None, waits: asyncio.Event) -> None:
+        """
+        Start the run, which was in use when the hive ended, and its workers.
+
+        It waits for a learner behind the run that sets `before`, if any, and sets `waits` then.
+        """
         self._is_awaited = True
         try:
-            await self.start()
+            try:
+                async with self._changing:
+                    await self._open()
+                if before is not None:
+                    await before.wait()
+                await self.start()
+            finally:
+                waits.set()
             await self.workers.start(self._document.request)
         except (HiveError, OSError) as error:
             _log.error("run %s cannot be resumed as it was: %s", self._document.id, error)
