@@ -1,8 +1,9 @@
 """
 What all tests have in common: caches of compiled code, signals as at a terminal, clean ends.
 
-What a failed test leaves running is killed, and so is everything at the end. Processes that tests
-start find the learner of tests/drawn_learner, by the entry point of an installed package.
+What a failed test leaves running is killed, and so is everything at the end. The tests, and
+processes that they start, find the learner of tests/drawn_learner, by the entry point of an
+installed package.
 
 Modules are compiled anew in each run of the tests. What JAX compiles is kept as learners keep it,
 from one run to the next: most of what tests of updates cost is the compilation.
@@ -50,6 +51,7 @@ def pytest_configure(config):
     os.environ[AUDIT] = "1"
     os.environ["OMP_WAIT_POLICY"] = "passive"  # of PyTorch's threads, which else wait by spinning
     os.environ["OPENBLAS_THREAD_TIMEOUT"] = "4"  # of NumPy's and SciPy's, for 16 cycles
+    sys.path.append(PACKAGES)  # a worker's path is that of the start, whatever it inherits
     if not hasattr(config, "workerinput"):
         directory = tempfile.TemporaryDirectory(prefix="arkml-tests-")
         config.add_cleanup(directory.cleanup)

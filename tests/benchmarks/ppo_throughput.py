@@ -22,15 +22,16 @@ from arkml.learning.ppo_plan import planned
 AGENTS, FEATURES = 1_024, 8
 LIMIT, ALONE = AtLeast(150.0), AtLeast(250.0)
 FOUR_EPOCHS, DEFAULTS = "four epochs", "by the defaults"
-CHANGED: dict[str, dict[str, Any]] = {
-    FOUR_EPOCHS: {"rollout_rows": 32_768, "epochs": 4, "batch_size": 2_048},
-    DEFAULTS: {},
+PPO: dict[str, Any] = {"algorithm": "ppo"}
+CHANGED = {
+    FOUR_EPOCHS: PPO | {"rollout_rows": 32_768, "epochs": 4, "batch_size": 2_048},
+    DEFAULTS: PPO,
 }
 
 
 def settings_of(name: str) -> Settings:
     """Return what the settings of this name are for so many agents."""
-    settings = Settings(FEATURES, ACTIONS).changed({"algorithm": "ppo", **CHANGED[name]})
+    settings = Settings(FEATURES, ACTIONS).changed(CHANGED[name])
     return planned(settings, AGENTS)
 
 
@@ -66,8 +67,7 @@ def _described(name: str) -> str:
 
 def _with_host(bench: Bench, name: str) -> list[float]:
     """Return thousands of rows that were learned from in a second, of each block."""
-    changed = {"algorithm": "ppo", **CHANGED[name]}
-    with TrainingHost(AGENTS, FEATURES, block=True, **changed) as training:
+    with TrainingHost(AGENTS, FEATURES, block=True, **CHANGED[name]) as training:
         for _ in range(2):  # the settings follow the number of agents after the first rows
             _updated(training)
         rollouts, blocks = (2, 2) if bench.quick else (10, 5)

@@ -102,12 +102,14 @@ def test_noise_and_its_seed_are_those_of_the_library(folder):
     assert told[0]["mean_return"] != told[1]["mean_return"]
 
 
-def test_one_episode_has_no_standard_error(folder):
+def test_one_episode_has_no_standard_error_and_no_deviation(folder):
     words = ("evaluate", REACH, "--policy", "good.onnx", "--episodes", "1")
-    shown, told = (arkml(*words, *more, cwd=folder) for more in ([], ["--json"]))
+    shown, told = (arkml(*words, *more, cwd=folder, COLUMNS="120") for more in ([], ["--json"]))
+    (one,) = told.json["policies"]
 
-    assert told.json["policies"][0]["standard_error"] is None
+    assert (one["standard_error"], one["standard_deviation"]) == (None, None)
     assert "±" not in shown.out
+    assert " - " in shown.out
 
 
 def test_missing_episodes_are_told_with_the_file(folder):

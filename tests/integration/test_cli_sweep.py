@@ -32,7 +32,7 @@ def ended(process):
 
 
 def test_a_sweep_finds_settings_that_a_training_takes(tmp_path, words):
-    words = (*words, "--frames", "200", "--eval-every", "100", "--trials", "2", "--json")
+    words = (*words, "--frames", "400", "--eval-every", "100", "--trials", "2", "--json")
     with start(*words, "--jobs", "1") as process:
         status, document, err = ended(process)
     with start(*words) as process:
@@ -42,7 +42,8 @@ def test_a_sweep_finds_settings_that_a_training_takes(tmp_path, words):
         "train", REACH, "--config", tmp_path / "out/best.json", "--frames", "40",
         "--out", tmp_path / "trained", "--json",
     )  # fmt: skip
-    means = [one["mean_return"] for one in document["trials"]]
+    # On a busy machine a trial may have rated no policy but the first, and has no return then.
+    means = [one["mean_return"] for one in document["trials"] if one["mean_return"] is not None]
 
     assert status == 0, err
     assert [one["trial"] for one in document["trials"]] == [0, 1]

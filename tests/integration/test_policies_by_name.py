@@ -149,6 +149,16 @@ def test_sessions_without_a_policy_of_their_own_have_that_of_the_host_or_their_s
         assert guest.account.policy_seconds == 0
 
 
+def test_another_policy_leaves_sessions_that_have_one_of_their_name():
+    with Host(policies={"goblin": answering(1)}, policy=answering(4)) as host:
+        goblin, orc = host.load(GUEST, name="goblin"), host.load(GUEST, name="orc")
+        before = answers(goblin, 2, 1), answers(orc, 2, 1)
+        host.use(answering(5)).result()
+
+        assert before == (1, 4)
+        assert (goblin.call("ask", 2, 1, 8), orc.call("ask", 2, 1, 8)) == (1, 5)
+
+
 def test_files_and_objects_are_policies_too():
     with Host(policies={"orc": Fixed(7), "goblin": POINTMASS}) as host:
         assert answers(host.load(GUEST, name="orc"), 2, 1) == 7

@@ -1,5 +1,7 @@
 """Refused pushes and submits leave their reason: in the log, in counts, and in a trap after it."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from tests.integration.callback_policy import CallbackPolicy
@@ -25,6 +27,7 @@ from arkml.guests.guest import calls_of
 from arkml.limits import Limits
 from arkml.runtime.shared_engine import TABLES
 from arkml.runtime.shim.control_block import RefusalReason
+from arkml.runtime.shim.refusal_reasons import RefusalNotes
 from arkml.runtime.shim.render import noted
 
 METADATA_PUSH = "ark-ml-v1.ml__push_inference_observation_with_metadata"
@@ -245,6 +248,17 @@ def test_a_refusal_that_follows_from_another_one_does_not_hide_it(host, caplog):
         guest.update()
 
     assert [message.partition(" answered ")[0] for message in caplog.messages] == [PUSH, SUBMIT]
+
+
+def test_the_sentence_on_a_refusal_is_made_once_only(host, caplog):
+    guest = host.load(refused_by(f"(drop {push(11)}) {submit()}"), name="npc")
+    with patch.object(
+        RefusalNotes, "sentence", autospec=True, side_effect=RefusalNotes.sentence
+    ) as made:
+        for _ in range(3):
+            guest.update()
+
+    assert made.call_count == len(caplog.messages) == 2
 
 
 def test_an_import_whose_arguments_cannot_be_read_is_said_once_and_counted(host, caplog):

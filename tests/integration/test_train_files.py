@@ -216,15 +216,36 @@ def test_updates_that_a_dead_learner_has_lost_were_made(grounded):
     assert outcome.unlearned == ""
 
 
-def test_a_run_whose_learner_had_not_begun_is_told_once(grounded):
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (Status.RUNNING, "its learner had not begun, train for longer"),
+        (Status.STOPPED, "the run is stopped"),
+    ],
+)
+def test_a_run_whose_learner_had_not_begun_is_told_once(grounded, status, reason):
+    run = replace(RUN, status=status)
     with (
         RunMonitor(hives_of(grounded), lambda _: None) as monitor,
         pytest.raises(NotFound) as error,
     ):
-        gather(Ended(RUN, policy=None), RUN, grounded.load(ACTOR), monitor)
+        gather(Ended(run, policy=None), RUN, grounded.load(ACTOR), monitor, wants_update=True)
 
-    assert str(error.value) == (
-        "run 'run' has no policy yet: its learner had not begun, train for longer"
+    assert str(error.value) == f"run 'run' has no policy yet: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [(Status.RUNNING, "train for longer"), (Status.STOPPED, "the run is stopped")],
+)
+def test_a_longer_training_is_advised_only_where_the_run_goes_on(grounded, status, advice):
+    client = Ended(replace(RUN, status=status, rows=320))
+    with RunMonitor(hives_of(grounded), lambda _: None) as monitor:
+        outcome = gather(client, RUN, grounded.load(ACTOR), monitor, wants_update=True)
+
+    assert outcome.unlearned == (
+        "nothing was learned: sac begins with 1,001 rows (memory_min_size), and there are 320:"
+        f" {advice}"
     )
 
 

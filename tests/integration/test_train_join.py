@@ -1,6 +1,7 @@
 """A training that joins the run of a colleague, and what a hive is told of where runs come from."""
 
 import hashlib
+import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.integration.hive_service import Service
 from tests.waiting import eventually
 
 import arkml
-from arkml.errors import NotTrainable, UsageError
+from arkml.errors import NotTrainable, Unavailable, UsageError
 from arkml.hive.embedded import EmbeddedHive
 from arkml.hive.protocol.runs import RunRequest
 from arkml.hive.protocol.settings import Settings
@@ -125,6 +126,14 @@ def test_a_run_that_is_over_is_not_resumed(service, tmp_path):
 def test_a_join_that_makes_no_sense_is_refused_before_anything_begins(tmp_path, options, sentence):
     with pytest.raises(UsageError, match=sentence):
         arkml.train(REACH, directory=tmp_path, **options)
+
+
+@pytest.mark.parametrize("options", [{"resume": True}, {"join": "x"}], ids=["resume", "join"])
+def test_a_run_of_a_hive_that_is_absent_is_not_waited_for(tmp_path, monkeypatch, options):
+    monkeypatch.setattr("arkml.training.monitor._UNANSWERED", math.inf)
+
+    with pytest.raises(Unavailable, match="no hive answers at"):
+        arkml.train(REACH, hive="127.0.0.1:9", directory=tmp_path, **options)
 
 
 def test_a_hive_is_told_where_a_run_comes_from_and_what_was_asked_for(

@@ -252,6 +252,20 @@ def test_the_fifth_version_takes_the_configuration_of_the_hive(guest, details):
         assert guest.take(V4, "string", future, 4)[1] == struct.pack("<I", len(config.encode()))
 
 
+def test_a_guest_that_asks_for_an_algorithm_that_no_package_brings_starts_no_run(tmp_path):
+    config = json.dumps({"feature_count": 3, "action_count": 2, "algorithm": "nosuch"})
+    with Host(hive=HiveGrant(data=tmp_path / "hive")) as host:
+        guest = TrainingGuest(host)
+        future = guest.handle(V5, "start_training", *LOCAL, "a", config, "game", "module", 60, 0, 0)
+        guest.wait(V1, "training_handle", future)
+        code, _ = guest.take(V1, "training_handle", future, 8)
+        why = str(hives_of(host).failure)
+
+    assert code is ErrorCode.INVALID_ARGUMENTS
+    assert why.startswith("algorithm is 'nosuch': this hive has auto, drawn, ppo")
+    assert not (tmp_path / "hive").exists()
+
+
 def test_a_guest_learns_by_the_submits_of_the_fifth_version(guest, details):
     settings = {**json.loads(QUICK)["arkml"], "sync": True}
     config = json.dumps({"feature_count": 3, "action_count": 2, **settings})

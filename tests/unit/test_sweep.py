@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from tests.pipes import endless_pipe
 
-from arkml.cli import train_command
+from arkml.cli import sweep_command, train_command
 from arkml.cli.exits import GOOD
 from arkml.cli.sweep_command import SweepOptions, TrialRunner, _document_of, _show, best_of
 from arkml.errors import UsageError
@@ -124,7 +124,8 @@ def test_a_sweep_proposes_settings_of_its_space_and_keeps_what_came_of_them(tmp_
 def test_a_trial_that_rated_its_untrained_policy_alone_has_no_value(
     tmp_path, space, capsys, versions, updates, value
 ):
-    options = SweepOptions(Path("a.wasm"), Path("s"), tmp_path, 1, 1, 0, (), {}, as_json=False)
+    words = ("a.wasm", "--frames=200", "--debug", "--eval-every=never")
+    options = SweepOptions(Path("a.wasm"), Path("s"), tmp_path, 1, 1, 0, words, {}, as_json=False)
     document = {
         "mean_return": {"last": 4.0}, "updates": updates,
         "evaluations": [{"version": version} for version in versions],
@@ -137,7 +138,38 @@ def test_a_trial_that_rated_its_untrained_policy_alone_has_no_value(
         (result,) = sweep.results()
 
     assert result.value == value
+    assert result.document["options"] == ["--frames=200"]
     assert ("rated only version 1" in capsys.readouterr().err) is (value is None)
+
+
+@pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        (("a.wasm", "--frames=200", "--eval-every=never"), ""),
+        (("a.wasm", "--frames=200", "--limit=run_seconds=2", "--debug"), ""),
+        (("a.wasm", "--frames=300"), "with --frames=200, those to come with --frames=300: such"),
+        (("a.wasm",), "trial 1 was made with --frames=200, those to come with no options: such"),
+        (("a.wasm", "--frames=200", "--seed=4"), "those to come with --frames=200 --seed=4: such"),
+    ],
+)
+def test_a_sweep_that_is_continued_with_other_options_is_warned_of_once(
+    tmp_path, space, capsys, monkeypatch, words, warning
+):
+    monkeypatch.setattr(sweep_command, "TrainingProcess", lambda *_: None)
+    before = ["--frames=200"]
+    with Sweep(tmp_path / "out", space(SPACE), SUBJECT, 0) as sweep:
+        sweep.tell(sweep.ask()[0], None, {"options": ["--frames=7"]})  # has no return to compare
+        sweep.tell(sweep.ask()[0], 1.0, {"options": before})
+        options = SweepOptions(
+            Path("a.wasm"), Path("s"), tmp_path, 4, 1, 0, words, {}, as_json=False
+        )
+        trials = TrialRunner(options, sweep)
+        trials._start()
+        trials._start()
+    said = capsys.readouterr().err
+
+    assert warning in said
+    assert said.count("do not compare") == bool(warning)
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,18 @@ def test_the_first_agents_whose_rows_are_refused_are_logged_and_then_totals(
     assert said[5:] == [f"{reason}: {count} rows so far" for count in (10, 100)]
 
 
+def test_agents_whose_rows_are_refused_in_one_submit_are_logged_as_one_line(caplog):
+    world, agents = World(), range(16)
+    world.submit(*((agent, INITIAL) for agent in agents))
+    with caplog.at_level(logging.WARNING):
+        world.submit(*((agent, RUNNING, np.nan) for agent in agents))
+
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        "run: agent 0 and 15 others: its features or its reward are not finite",
+        "run: its features or its reward are not finite: 16 rows so far",
+    ]
+
+
 def test_an_id_that_comes_back_after_its_end_counts_for_nothing():
     world = World()
     world.submit((1, INITIAL))
@@ -301,6 +313,19 @@ def test_an_id_that_ends_in_the_submit_that_it_comes_twice_in_ends_there():
 
     assert not batch.actions.any()
     assert world.sink.steps == [0, 1, 2]
+
+
+def test_rows_of_one_id_in_a_submit_are_told_once(caplog):
+    world = World()
+    with caplog.at_level(logging.WARNING):
+        world.submit((1, INITIAL), (2, INITIAL), (2, RUNNING))
+        world.submit((1, RUNNING), (1, RUNNING))
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "run: agent 2 has several rows in one submit: each is learned from as the step after the"
+        " one before it; agents that are not the same need ids of their own"
+    ]
+    assert world.sink.steps == [0, 0, 1, 1, 2]
 
 
 def test_the_first_row_of_an_agent_has_to_be_initial_and_no_other():

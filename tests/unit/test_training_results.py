@@ -65,6 +65,20 @@ def test_a_healthy_training_has_nothing_to_say_of_its_rows(capsys):
 
 
 @pytest.mark.parametrize(
+    ("others", "command"),
+    [
+        ((), "arkml run pole.wasm --policy a.onnx"),
+        (("cart",), "arkml evaluate pole.wasm --policy a.onnx --behavior pole"),
+    ],
+)
+def test_a_policy_of_one_run_of_several_is_played_by_its_agents_alone(others, command):
+    options = TrainingOptions(directory=Path("out"), name="pole.wasm")
+    result = replace(RESULT, files={"onnx": Path("a.onnx")}, other_runs=others)
+
+    assert document_of(Path("pole.wasm"), MODULE, options, result)["play"] == command
+
+
+@pytest.mark.parametrize(
     ("metrics", "sentence"),
     [
         ({"time/episodes": 0.0}, "no episode of the training ended: there is no return to rate"),

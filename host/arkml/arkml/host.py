@@ -348,7 +348,7 @@ class Host(Sealed, Unique, Closing):
         together. If the policy is refused, or does not fit an open session of one guest, all guests
         keep the previous policy. The noise of each agent continues, and recurrent states are kept
         if they have the same shapes in both policies; else they begin as zeros. Fleets that have a
-        policy of their own by `Fleet.use` keep it.
+        policy of their own by `Fleet.use` keep it, and so do sessions that have one in `policies`.
 
         Args:
             policy: A path, bytes, a `Policy` or a function, as `Host` takes it. None lets each

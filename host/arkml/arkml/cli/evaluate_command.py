@@ -133,7 +133,7 @@ def _rated(
         "episodes": len(returns),
         "mean_return": rated.mean_return,
         "standard_error": rated.standard_error,
-        "standard_deviation": rated.standard_deviation,
+        "standard_deviation": rated.standard_deviation if len(returns) > 1 else None,
         "lowest_return": float(returns.min()),
         "highest_return": float(returns.max()),
         "mean_length": float(rated.lengths.mean()),
@@ -174,11 +174,12 @@ def _row(name: str, one: dict[str, Any]) -> list[str]:
     from arkml.cli.units import duration
 
     error, rate = one["standard_error"], one["success_rate"]
+    deviation = one["standard_deviation"]
     return [
         name,
         f"{one['mean_return']:,.5g}" + ("" if error is None else f" ± {error:.2g}"),
         "" if rate is None else f"{rate:.1%}",
-        f"{one['standard_deviation']:,.4g}",
+        "-" if deviation is None else f"{deviation:,.4g}",
         f"{one['lowest_return']:,.4g}",
         f"{one['highest_return']:,.4g}",
         f"{one['mean_length']:,.4g}",

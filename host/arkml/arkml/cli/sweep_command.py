@@ -40,6 +40,8 @@ of its learning curve. The same command again continues, up to --trials trials i
 )
 _INTERVAL = 0.1
 _OF_SWEEP = frozenset({"space", "output", "trials", "jobs", "config", "as_json"})
+# Options that change no return of a trial that ends.
+_UNRATED = ("--limit", "--imports", "--wasi", "--debug", "--eval-every=never")
 _KEPT = ("run", "end_reason", "rows", "updates", "seconds", "error")
 _UNLEARNED = (
     "evaluations rated only version 1, the policy from before the first update, which tells nothing"
@@ -172,8 +174,12 @@ class TrialRunner:
         self.refusal: str | None = None
         """The sentence with which the first training was refused, or None."""
         self._options = options
+        self._rated = [
+            word for word in options.words if word.startswith("-") and not word.startswith(_UNRATED)
+        ]
         self._sweep = sweep
         self._running: dict[int, TrainingProcess] = {}
+        self._is_compared = False
 
     def run(self) -> None:
         """Run trials until the wanted number is reached, or until KeyboardInterrupt."""
@@ -202,6 +208,9 @@ class TrialRunner:
     def _start(self) -> None:
         from arkml.base.output_files import write_file
 
+        if not self._is_compared:
+            self._is_compared = True
+            self._warn_of_others()
         number, chosen = self._sweep.ask()
         folder = self._options.directory / f"trial-{number:04}"
         settings = folder.with_name(f"{folder.name}.settings.json")
@@ -220,6 +229,7 @@ class TrialRunner:
             document = process.document
             last = (document.get("mean_return") or {}).get("last") if status == GOOD else None
             kept = {name: document[name] for name in _KEPT if name in document}
+            kept["options"] = self._rated
             rated = [one["version"] for one in document.get("evaluations") or ()]
             if last is not None and is_of_untrained(rated, document["updates"]):
                 last, kept["error"] = None, _UNLEARNED
@@ -232,6 +242,18 @@ class TrialRunner:
             has_good = any(one.value is not None for one in self._sweep.results())
             if status == UNUSABLE and "run" not in document and not has_good:
                 self.refusal = kept["error"]  # what is refused from the start is refused always
+
+    def _warn_of_others(self) -> None:
+        """Warn if earlier trials had other options: the best of all is chosen by their returns."""
+        for one in self._sweep.results():
+            options = one.document.get("options", self._rated)
+            if one.value is not None and options != self._rated:
+                sys.stderr.write(
+                    f"trial {one.number} was made with {harmless(_spoken(options))}, those to come"
+                    f" with {harmless(_spoken(self._rated))}: such returns do not compare, so use"
+                    " the options of before, or choose another --output\n"
+                )
+                return
 
     def _say(self, result: TrialResult) -> None:
         ended = len(self._sweep.results())
@@ -358,6 +380,10 @@ def _show(document: dict[str, Any]) -> None:
         )
     if picture := document["picture"] or (None if can_draw() else NO_PICTURE):
         sys.stdout.write(f"picture: {harmless(str(picture))}\n")
+
+
+def _spoken(options: Sequence[str]) -> str:
+    return " ".join(options) or "no options"
 
 
 def _words(result: TrialResult) -> str:

@@ -354,14 +354,10 @@ def train(guest: Path, options: TrainingOptions, logs: LogOptions, *, as_json: b
     from arkml.cli.guest_task import announce
     from arkml.cli.training_display import TrainingDisplay, document_of
     from arkml.cli.user_files import read_module
-    from arkml.hive.protocol.learners import require_installed
     from arkml.training.guest_trainer import GuestTrainer
 
     logs.start()
-    is_embedded = options.grant().is_embedded
-    require_hive(embedded=is_embedded)
-    if is_embedded:  # in its own process, where the same packages are installed
-        require_installed(options.settings.get("algorithm", "auto"))
+    require_hive(embedded=options.grant().is_embedded)
     display = TrainingDisplay()
     with GuestTrainer(read_module(guest), options, display) as trainer:
         options = trainer.options  # of a training that is continued

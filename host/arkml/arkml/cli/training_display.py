@@ -184,7 +184,11 @@ def document_of(
     returns, training = result.learning_curve.pairs(), result.training_curve.pairs()
     policy = files.get("onnx") or files.get("crvo")
     is_idle = any(isinstance(error, NothingLearned) for error in result.errors)
-    play = command_to_play(guest, policy or "", options, infers=infers(module))
+    # A run of a host would answer the agents of all runs by this policy, whatever their rows.
+    is_alone = not result.other_runs
+    play = command_to_play(guest, policy or "", options, infers=is_alone and infers(module))
+    if not is_alone:
+        play += f" --behavior {shlex.quote(result.run_name)}"
     return {
         "guest": options.name,
         "run": result.run_id,

@@ -843,9 +843,13 @@ class Instance(Unique):
         """Return how many log lines a text counts as, 0 if it is dropped; see `GuestLog.admits`."""
         return self.services.log.admits(text)
 
+    def has_warned(self, kind: str) -> bool:
+        """Return whether a warning of a kind was logged among the guests that share resources."""
+        return kind in self.warned
+
     def warn_once(self, kind: str, text: str) -> None:
         """Log `text` as a warning, once for each `kind` among the guests that share resources."""
-        if kind not in self.warned:
+        if not self.has_warned(kind):
             self.warned.add(kind)
             self.services.log.say(logging.WARNING, text)
 

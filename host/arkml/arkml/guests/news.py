@@ -25,15 +25,17 @@ class GuestNews:
     def tell(self) -> None:
         """Log the notes that the shim has made since the last call, once for each kind."""
         news, self._words[self._word] = self._words[self._word], 0
-        tell = self._handlers.owner.warn_once
+        owner = self._handlers.owner
         if news & at.NON_FINITE:
-            tell("actions", "the policy gave non-finite actions or values: answered as zeros")
+            text = "the policy gave non-finite actions or values: answered as zeros"
+            owner.warn_once("actions", text)
         if not news & ~at.NON_FINITE:
             return
         refusals = self._sandbox.refusals
         for reason in refusals.reasons():  # the last one may follow from one before it
-            kind = refusals.by_host if reason is RefusalReason.HOST else ""
-            tell(f"{reason.name} {kind}", refusals.sentence(reason))
+            kind = f"{reason.name} {refusals.by_host if reason is RefusalReason.HOST else ''}"
+            if not owner.has_warned(kind):  # a sentence takes long in each of many frames
+                owner.warn_once(kind, refusals.sentence(reason))
 
     def note(self, error: AbiError) -> None:
         """Note the error by which a submit is refused, and count it if a limit was reached."""

@@ -28,7 +28,7 @@ log = SafeLogger(__name__)
 
 _RUNNING = np.uint32(EpisodeState.RUNNING)
 _INITIAL = np.uint32(EpisodeState.INITIAL)
-_NAMED = 5  # agents that are named in the log for each reason, each once
+_NAMED = 5  # agents after which no more are logged for a reason
 _TOLD = 10  # rows of one reason from which on their number is logged
 
 
@@ -75,8 +75,9 @@ class IrregularRows:
     """
     Counts rows that were refused and answered with zeros, and logs the first agents of each reason.
 
-    After these, the number of rows is logged each time it has one more digit. With `is_brief` only
-    the first agent is logged for each reason, and `tell` logs totals.
+    Those of one submit are one line. After these, the number of rows is logged each time it has one
+    more digit. With `is_brief` only the first line is logged for each reason, and `tell` logs
+    totals.
     """
 
     def __init__(self, name: str, *, is_brief: bool = False) -> None:
@@ -93,14 +94,14 @@ class IrregularRows:
         before = self.counts.get(reason, 0)
         count = self.counts[reason] = before + len(agents)
         named = self._named.setdefault(reason, set())
-        most = 1 if self._is_brief else _NAMED
-        for agent in agents:
-            if len(named) < most and agent not in named:
-                named.add(agent)
-                log.warning(
-                    "%s: agent %d: %s; the row is answered with zeros and not learned from",
-                    self._name, agent, reason,
-                )  # fmt: skip
+        new = [agent for agent in dict.fromkeys(agents) if agent not in named]
+        if new and len(named) < (1 if self._is_brief else _NAMED):
+            named.update(new[:_NAMED])
+            others = f" and {len(new) - 1} others" if new[1:] else ""
+            log.warning(
+                "%s: agent %d%s: %s; the row is answered with zeros and not learned from",
+                self._name, new[0], others, reason,
+            )  # fmt: skip
         if not self._is_brief and count >= _TOLD and len(str(count)) > len(str(before)):
             log.warning("%s: %s: %d rows so far", self._name, reason, count)
 
@@ -164,6 +165,8 @@ class TrainingPolicy:
         self._left: dict[AgentTable, dict[tuple[int, int], int]] = {}
         """The steps of agents, by key and id, when a state was loaded; until their next rows."""
         self.irregular = IrregularRows(name)
+        self._name = name
+        self._has_told_turns = False
         self._sink = sink
         self._limit = limit
         self._clips = clips
@@ -209,6 +212,9 @@ class TrainingPolicy:
         if not (plain and steps.all() and _is_finite(batch.features, rewards)) or over.any():
             gone = None if limited is None else limited.gone
             keep, lost = self.examine(batch, steps, over, gone)
+        if visit.turns is not None and not self._has_told_turns:
+            several = visit.turns > 0
+            self._tell_turns(ids[several if keep is None else several & keep])
         if limited is not None:
             states, ends = limited.states, episode_ends(limited.states)
         advanced = self.agents.advanced
@@ -287,6 +293,17 @@ class TrainingPolicy:
             table.forget(key)
             if saved is not None:
                 table.load(key, saved)
+
+    def _tell_turns(self, ids: Words) -> None:
+        """Log once that agents, those of `ids`, have several rows in one submit."""
+        if not len(ids):
+            return
+        self._has_told_turns = True
+        log.warning(
+            "%s: agent %d has several rows in one submit: each is learned from as the step after"
+            " the one before it; agents that are not the same need ids of their own",
+            self._name, int(ids[0]),
+        )  # fmt: skip
 
     def without_false_joins(
         self, table: AgentTable, batch: Batch, steps: Words, keep: Marks | None

@@ -34,6 +34,7 @@ from arkml.errors import (
 )
 from arkml.hive import give_way
 from arkml.hive.address import LAST_PORT, Address
+from arkml.hive.protocol.learners import require_installed
 from arkml.hive.protocol.run_origin import RunGoal, RunOrigin
 from arkml.hive.protocol.runs import DEFAULT_PORT, OVER, OnConflict, RunInfo, RunRequest
 from arkml.hive.protocol.settings import Settings
@@ -341,12 +342,15 @@ class HiveAccess(Closing):
         With the grant's `join_run`, return that run; the future raises RunGone if it is over. With
         `join`, the first run is that one. Blocks while the hive is asked for the settings of a run
         that is resumed or joined. Raises NotTrainable if another run is expected, or the run has
-        other settings or another shape, and HiveError.
+        other settings or another shape, InvalidSettings for an algorithm that the embedded hive
+        does not have, and HiveError.
         """
         if self.grant.join_run:
             found = client.run(self.grant.join_run)
             return mapped(found, lambda run: _require_shape(_require_open(run), request))
         self._require_expected(request)
+        if self._embedded is not None and client is self._clients.get(None):
+            require_installed(request.settings.algorithm)  # the same packages are there and here
         self._tell_doubts(request)
         if self.grant.resume:
             if (client, request.game, request.name) not in self._started:

@@ -19,17 +19,20 @@ from arkml.base.output_files import make_directory, path_of
 from arkml.base.short_reprs import cut_repr
 from arkml.demonstrations.demonstration_files import read_demonstrations
 from arkml.errors import (
+    AbiError,
     GuestError,
     HiveError,
     HiveUnreachable,
     NotFound,
     NothingLearned,
+    Unavailable,
     UsageError,
 )
 from arkml.guests.guest import SEED_EXPORT
 from arkml.guests.reloading import Reloaded
 from arkml.hive.address import Address
 from arkml.hive.notifier import Notifier, NotifyOptions, notice_of
+from arkml.hive.protocol.learners import require_installed
 from arkml.hive.protocol.page_messages import (
     MAX_REASON,
     GoalReached,
@@ -328,10 +331,12 @@ class GuestTrainer(Closing):
         """
         Compile the module in `data`, and make the guest and the directory.
 
-        Raises UsageError, ModuleError, NotTrainable and CheckpointDamaged.
+        Raises UsageError, ModuleError, InvalidSettings, NotTrainable and CheckpointDamaged.
         """
         if progress is not None and not callable(progress):
             raise UsageError(f"progress is {cut_repr(progress)}: it takes a function")
+        if options.grant().is_embedded:  # in its own process, where the same packages are installed
+            require_installed(options.settings.get("algorithm", "auto"))
         self.error: Exception | None = None
         self._record = TrainingRecord(data, options)
         self.options = options = self._record.options
@@ -431,6 +436,7 @@ class GuestTrainer(Closing):
         monitor.on_notice = self._notify
         monitor.is_own_end = self._is_own_end
         monitor.session_failure = self._session_failure
+        monitor.is_refused = self._is_refused
         self._loop = loop = TrainingLoop(
             self._goal,
             self.options.fps,
@@ -444,6 +450,7 @@ class GuestTrainer(Closing):
         evaluations.begin(monitor, loop.is_due)
         self._end_reason = "interrupted"
         try:
+            self._require_known_hive()
             begin = partial(runner.initialize, self.options.environment_seed)
             with self._watched() as step:
                 loop.run(begin, step, evaluations)
@@ -515,6 +522,17 @@ class GuestTrainer(Closing):
                 stack.callback(self._actors.close)
             if self._monitor is not None:
                 self._monitor.close()
+
+    def _require_known_hive(self) -> None:
+        """Raise Unavailable if a hive is absent that has the run which is to go on."""
+        options = self.options
+        goes_on = options.resume or options.join
+        if not goes_on or options.allowed_hives or options.grant().is_embedded:
+            return  # a new run waits for a hive that starts meanwhile
+        try:
+            self._hives.client().health().result()
+        except HiveUnreachable as error:
+            raise Unavailable(str(error)) from error
 
     def _require_recordable(self, module: CompiledModule) -> None:
         """Raise UsageError for a module whose evaluations cannot be recorded, if they are to be."""
@@ -707,6 +725,13 @@ class GuestTrainer(Closing):
             return f"the run that {name} asked for was not there within {within}"
         return f"{name} started no training" + (reason and f": {reason}")
 
+    def _is_refused(self) -> bool:
+        """Return whether the guest was refused its runs before a hive was asked for one."""
+        hives = self._hives
+        if hives.is_asked:
+            return isinstance(hives.failure, AbiError) and not hives.names
+        return bool(refused_start(self._runner.statistics))
+
     def _session_failure(self) -> str:
         """Return why the run takes no more rows of the guest, empty if it does."""
         membership = membership_of(self._runner.subject)
@@ -762,6 +787,7 @@ class GuestTrainer(Closing):
             learner_end=outcome.learner_end,
             notices=tuple(monitor.notices),
             earlier_evaluation=earlier,
+            other_runs=tuple(self._hives.names[1:]),
         )
 
 

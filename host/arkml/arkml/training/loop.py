@@ -16,6 +16,7 @@ from arkml.training.training_options import Goal
 
 _IDLE = 0.005  # seconds between two frames before there is a run
 _NO_RUN = 90.0  # seconds after which a guest that starts none is given up, outside of a queue
+_ASKS_AGAIN = 5.0  # seconds that a guest which was refused a run has at least to ask for another
 _LOOK = 0.1  # seconds between two looks at a step that may have to be ended
 _PATIENCE = 1.0  # seconds that a step gets to end by itself
 
@@ -71,6 +72,8 @@ class TrainingLoop:
         self._began = time.monotonic()
         self._missed = self._began  # the time from which on the guest could have had a run
         self._run_began: float | None = None
+        self._looked = self._began  # the last time that the monitor was asked for refusals
+        self._was_refused = False
 
     def run(
         self,
@@ -118,6 +121,9 @@ class TrainingLoop:
                 pacer.wait()
             if monitor.verdict is not None or not self._has_run():
                 monitor.raise_verdict()
+                if self._is_refused():
+                    ended = "finished"
+                    break
                 continue
             self.frames += 1
             monitor.frames = self.frames
@@ -156,6 +162,15 @@ class TrainingLoop:
         if not has_run and self.pacer is None:
             time.sleep(_IDLE)
         return has_run
+
+    def _is_refused(self) -> bool:
+        """Return whether the guest was refused a run, and has none after 5 to 10 seconds more."""
+        now = time.monotonic()
+        if self._run_began is not None or now - self._looked < _ASKS_AGAIN:
+            return False
+        self._looked = now
+        was_refused, self._was_refused = self._was_refused, self._monitor.is_refused()
+        return was_refused and self._was_refused
 
     def _note_run(self) -> None:
         if self._run_began is None and self._monitor.has_run:

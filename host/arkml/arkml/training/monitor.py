@@ -78,7 +78,9 @@ class RunMonitor(Closing):
     the training fails. `notices` are the hive's notices about the run, and `on_notice` is called
     with each. `session_failure` returns why the guest's session takes no more rows, or an empty
     text. In case of a failure the hive is asked at once, and the training ends if the guest does
-    not rejoin. `workers` returns the states of the rollout workers, given the frames of worker 0.
+    not rejoin. `is_refused` returns whether the guest was refused a run and has none in view; the
+    loop of the training asks. `workers` returns the states of the rollout workers, given the frames
+    of worker 0.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class RunMonitor(Closing):
         self.on_notice: Callable[[RunNotice], object] = lambda _: None
         self.is_own_end: Callable[[], bool] = lambda: False
         self.session_failure: Callable[[], str] = lambda: ""
+        self.is_refused: Callable[[], bool] = lambda: False
         self.workers: Callable[[int], tuple[WorkerProgress, ...]] = lambda _: ()
         self._hives = hives
         self._on_run: Callable[[RunInfo], None] | None = on_run

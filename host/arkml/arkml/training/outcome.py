@@ -49,7 +49,7 @@ _PATIENCE_ROWS = 5.0  # of rows that are on their way
 _PATIENCE_REPORT = 3.0  # of the metrics of the last ones
 _SLICE = 0.1
 _POLL = 0.01
-_NOT_BEGUN = "its learner had not begun, train for longer"
+_LONGER = "train for longer"
 _ABSENT = (404, 503)  # there is no such policy yet; there is no learner
 
 
@@ -198,7 +198,7 @@ def gather(
     unlearned, end = "", _end(info, monitor)
     if wants_update and told is not None and max(told.n_opts, monitor.updates) <= run.n_opts:
         rejection = "" if membership is None else membership.rejection
-        advice = _lack(subject, membership, told.rows - run.rows) or "train for longer"
+        advice = _lack(subject, membership, told.rows - run.rows) or _over(told) or _LONGER
         unlearned = _unlearned(run, told, first, rejection, advice, end)
     training, evaluations = curves[TRAINING_RETURN], curves[EVALUATION_RETURN]
     return RunOutcome(
@@ -315,7 +315,14 @@ def _why_no_policy(info: RunInfo, monitor: RunMonitor) -> str:
             " longer, or stop another run of its hive (--max-learners says how many learn at once)"
         )
     end = _end(info, monitor)
-    return f"its learner ended: {end}" if end else _NOT_BEGUN
+    if end:
+        return f"its learner ended: {end}"
+    return _over(info) or f"its learner had not begun, {_LONGER}"
+
+
+def _over(info: RunInfo) -> str:
+    """Return words on a run that is over, which a longer training would not change; else ""."""
+    return f"the run is {info.status}" if info.status in OVER else ""
 
 
 class _FirstUpdate(NamedTuple):

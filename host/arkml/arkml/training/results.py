@@ -315,7 +315,8 @@ class TrainingResult:
     of the last end. `notices` are the hive's notices about the run: about trouble, whose sentences
     are also in `warnings`, and about a goal that was reached. `earlier_evaluation` is of a training
     that was resumed: the evaluation by which the policy was chosen before that is still the best,
-    else None.
+    else None. `other_runs` are the names of runs that the guest started after the trained one: the
+    hive keeps their policies, and no file has them.
     """
 
     __repr__ = short_repr
@@ -346,6 +347,7 @@ class TrainingResult:
     learner_end: str = ""
     notices: tuple[RunNotice, ...] = ()
     earlier_evaluation: Evaluation | None = None
+    other_runs: tuple[str, ...] = ()
 
     @property
     def health(self) -> tuple[str, ...]:
