@@ -13,7 +13,17 @@ from tests.integration.command_line import (
     arkml,
     with_spec,
 )
-from tests.integration.guest_text import TRAIN, asking
+from tests.integration.guest_text import (
+    ACTIONS,
+    FEATURES,
+    HANDLE,
+    PUSH_TRAINING,
+    SUBMIT_TRAINING,
+    TRAIN,
+    VALUES,
+    asking,
+    i32,
+)
 
 from arkml.limits import Limits
 
@@ -133,6 +143,21 @@ def test_a_guest_that_learns_is_checked_with_a_hive_before_it_has_a_policy():
     )
     assert trained["run"]["detail"] == "120 frames of ark_applet_update, no trap"
     assert played["training"]["detail"] == "it asked for no run"
+
+
+def test_agents_that_send_no_last_row_are_told_of(tmp_path):
+    handle = f"(i64.load {i32(HANDLE)})"
+    frame = f"(i64.load {i32(512)})"
+    row = f"{i32(3)} (f32.const 0) {i32(FEATURES)} {i32(2)} {i32(0)} {i32(0)} (f32.const 1)"
+    then = f"""(i64.store {i32(512)} (i64.add {frame} (i64.const 1)))
+      (drop (call ${PUSH_TRAINING} {handle} {frame} {row}))
+      (drop (call ${SUBMIT_TRAINING} {handle} {i32(ACTIONS)} {i32(1)} {i32(VALUES)} {i32(1)}))"""
+    guest = asking(80, 4, then).replace(b'"memory") 1)', b'"memory") 2)')
+    (tmp_path / "guest.wat").write_bytes(guest)
+    run = arkml("smoke", tmp_path / "guest.wat", "--hive", "embedded")
+
+    assert run.status == 0, run.out
+    assert re.search(r"rows; \d+ agents have sent no row for long, and no last one", run.out)
 
 
 def test_a_guest_whose_run_is_refused_has_asked_for_one(tmp_path):

@@ -34,6 +34,19 @@ def test_an_agents_step_counts_how_often_it_acted_before():
     assert act(table, [9, 5, 3]) == [3, 2, 1]
 
 
+def test_agents_without_a_last_row_count_as_vanished_once_many_others_have_come():
+    table = AgentTable()
+    for first in range(0, 40, 2):
+        ended = [False, first >= 20]
+        act(table, [first, first + 1, 100])
+        act(table, [first, first + 1, 100], ended=[*ended, False])
+
+    assert table.count_vanished() == 16  # those of the first 8 of 20 changes
+    for _ in range(40):  # one change
+        act(table, [100])
+    assert table.count_vanished() == 18
+
+
 def test_agents_of_different_sessions_are_different():
     table = AgentTable()
     act(table, [5, 5, 5], key=[1, 2, 2])

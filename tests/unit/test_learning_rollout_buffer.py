@@ -1,5 +1,7 @@
 """The rollout buffer: rows that can be learned from, chains, versions, masks, audits."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -291,6 +293,48 @@ def test_agents_that_vanish_do_not_pile_up(monkeypatch):
         made.add(0, 0, columns([(start + n, 0, INITIAL, 0.0) for n in range(1_000)]))
 
     assert sum(map(len, made._chains._indexes.values())) <= 2 * 4_096
+
+
+def frames(agents, length, count, last=RUNNING):
+    """Frames of agents that play side by side; after `length` rows others take their places."""
+    for frame in range(count):
+        life, step = divmod(frame, length)
+        state = INITIAL if not step else last if step == length - 1 else RUNNING
+        yield [(life * agents + n, step, state, 0.0) for n in range(agents)]
+
+
+@pytest.mark.parametrize("last", [RUNNING, TERMINAL])
+@pytest.mark.parametrize("frames_of_body", [1, 3, 64])
+def test_agents_that_vanish_are_counted_with_their_successors_at_most(last, frames_of_body):
+    made = buffer(rollout_rows=10_000)
+    all_frames = list(frames(8, 20, 1_000, last))
+    for at in range(0, len(all_frames), frames_of_body):
+        body = chain.from_iterable(all_frames[at : at + frames_of_body])
+        made.add(0, RowKind.TRAINING, columns(list(body)))
+
+    assert made.agents == 8 or (made.agents == 16 and last == RUNNING)
+
+
+def test_agents_of_several_sessions_count_whatever_the_sizes_of_their_bodies():
+    made = buffer(rollout_rows=10_000)
+    for start in (0, 64):
+        for session in range(12):
+            rows = [(5, step, RUNNING if step else INITIAL, 0.0) for step in range(128)]
+            made.add(session, RowKind.TRAINING, columns(rows[start : start + 64]))
+
+    assert made.agents == 12
+
+
+def test_agents_whose_rows_were_lost_are_not_counted_twice():
+    made = buffer(rollout_rows=10_000)
+    whole = list(frames(50, 1_000, 40))
+    for number, frame in enumerate(whole):
+        if number % 10 == 9:
+            made.cut(0)
+        else:
+            made.add(0, RowKind.TRAINING, columns(frame))
+
+    assert made.agents == 50
 
 
 @st.composite

@@ -320,7 +320,9 @@ def _training(guest: Guest, hives: HiveAccess) -> Check:
     if membership.failure:
         return Check("training", False, membership.failure)
     rows = guest.statistics.rows
-    return Check("training", rows > 0, f"its run has begun, and it pushed {counted(rows, 'row')}")
+    doubt = membership.vanished and f"; {membership.vanished}"
+    done = f"its run has begun, and it pushed {counted(rows, 'row')}{doubt}"
+    return Check("training", rows > 0, done)
 
 
 def _actions(guest: Guest, options: HostOptions) -> Check:

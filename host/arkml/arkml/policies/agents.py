@@ -154,6 +154,17 @@ class AgentTable:
         self._limit = min(self._limit, STATE_BYTES // (4 * state_width))
         self._state = zeros((len(self._keys), state_width))
 
+    def count_vanished(self) -> int:
+        """
+        Return the number of agents without a last row that are missing since long.
+
+        The time is measured in changes of who is there, and half of all changes are long.
+        """
+        missing = ~self._ended & (2 * self._seen < self._tick)
+        if self._last is not None:
+            missing[self._last[2].slots] = False
+        return int(missing[self._slots].sum())
+
     def held(self, guest: int) -> int:
         """Return the number of bytes kept for the agents of a guest, given by its number."""
         return self._held[guest] * self._entry_bytes

@@ -114,6 +114,18 @@ class RunMembership:
         return {} if self._policy is None else dict(self._policy.irregular.counts)
 
     @property
+    def vanished(self) -> str:
+        """A sentence on agents that send no rows any more, and sent no last one; else ""."""
+        count = 0 if self._policy is None else self._policy.agents.count_vanished()
+        if not count:
+            return ""
+        agents = "1 agent has" if count == 1 else f"{count:,} agents have"
+        return (
+            f"{agents} sent no row for long, and no last one, with the state Terminal or"
+            " Interrupted: how their episodes ended was not learned from"
+        )
+
+    @property
     def is_left(self) -> bool:
         """True after the last guest has left."""
         return not self._users

@@ -260,7 +260,9 @@ class RolloutBuffer:
             self._ended += len(extension.episodes.lengths)
             self._ended_steps += int(extension.episodes.lengths.sum())
         self._useful_rows += int(useful[max(0, self.learned_rows - first) :].sum())
-        self._plan(self._useful_rows - self.transitions)  # the newest row of each agent
+        waiting = self._useful_rows - self.transitions  # the newest row of each agent
+        if waiting > self.agents:
+            self._plan(min(waiting, self._chains.count_playing(RowKind.TRAINING)))
         self._chains.count(len(chains) - open_before, lambda _: self.rows - _REMEMBERED)
         return Added(extension.discounted[extension.previous >= 0], extension.episodes)
 

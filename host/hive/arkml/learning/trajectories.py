@@ -31,6 +31,7 @@ _TERMINAL, _INTERRUPTED, _INITIAL = map(
 _HEAD = np.dtype(
     [
         ("number", "<i8"),
+        ("nth", "<i8"),
         ("step", "<i8"),
         ("discounted", "<f8"),
         ("total", "<f8"),
@@ -38,8 +39,8 @@ _HEAD = np.dtype(
     ]
 )
 """
-The newest row of an agent: its number among the rows of the run and its step; rewards so far,
-discounted and plain; whether the chain began with the first row of the episode.
+The newest row of an agent: its number among the rows of the run and of the index, and its step;
+rewards so far, discounted and plain; whether the chain began with the first row of the episode.
 """
 
 
@@ -87,6 +88,7 @@ _UNBOUNDED = RewardBounds()
 _LEAST_HEADS = 8  # few agents are the rule, and sessions may be many
 _LEAST_DISCOUNT = 1e-12  # for chains that are shorter than its inverse
 _FORGET_FROM = 4_096
+_REACH = 2  # rows of each agent, on average, within which all that play have one
 
 
 class TrajectoryIndex:
@@ -99,6 +101,7 @@ class TrajectoryIndex:
 
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
+        self._rows = 0
         self._slots: dict[int, int] = {}
         self._heads = np.zeros(0, _HEAD)
         self._free: list[int] = []
@@ -110,6 +113,19 @@ class TrajectoryIndex:
         """End all chains, which then have no further rows."""
         self._slots.clear()
         self._free = list(range(len(self._heads)))
+
+    def count_playing(self) -> int:
+        """
+        Return the number of agents that play side by side, without those that vanished.
+
+        It is the largest n for which n agents have a row among the last `_REACH` times n rows. A
+        guest may let an agent go without a last row, and use another number for the next one: at
+        that moment both count.
+        """
+        slots = np.fromiter(self._slots.values(), np.int64, len(self._slots))
+        ages = np.sort(self._rows - self._heads["nth"][slots])
+        playing = np.flatnonzero(ages <= _REACH * np.arange(1, len(ages) + 1))
+        return int(playing[-1]) + 1 if len(playing) else 0
 
     def forget(self, before: int) -> None:
         """End the chains whose newest row has a number under `before`."""
@@ -139,6 +155,8 @@ class TrajectoryIndex:
         heads = self._heads[np.maximum(slots, 0)] if len(self._heads) else np.zeros(1, _HEAD)
         rows.follow(known, heads)
         chains = rows.chains(known, heads, self.gamma, bounds)
+        chains["nth"] = order + self._rows
+        self._rows += len(order)
         self._store(rows, slots, chains)
         previous = np.empty(len(order), np.int64)
         discounted = np.empty(len(order))
@@ -300,6 +318,10 @@ class SessionChains:
             found = self._indexes[session, kind] = TrajectoryIndex(self._gamma)
             self._counted += 1
         return found
+
+    def count_playing(self, kind: int) -> int:
+        """Return the number of agents that play side by side in all sessions, by rows of a kind."""
+        return sum(index.count_playing() for (_, of), index in self._indexes.items() if of == kind)
 
     def count(self, opened: int, oldest: Callable[[int], int]) -> None:
         """
