@@ -732,7 +732,11 @@ def test_what_is_left_out_at_the_limit_is_no_difference(make_host, path):
 
 
 def test_a_call_without_end_is_cut_off_at_the_limit(make_host, path):
-    host = make_host(trace=Trace(path, limit_bytes=30_000), imports={("env", "fill"): fill_noise})
+    host = make_host(
+        trace=Trace(path, limit_bytes=30_000),
+        imports={("env", "fill"): fill_noise},
+        limits=Limits(run_seconds=60.0),
+    )
     guest = host.load(FILLING)
     with pytest.raises(GuestTrap):
         guest.call("fill_for_ever", 20_000)
