@@ -41,7 +41,7 @@ TABLE = {
     "guest": "a.wasm", "name": "a", "frames": 10, "rows": 160, "updates": 80, "versions": 2,
     "seconds": 2.0, "fps": None, "mean_return": {"first": None}, "evaluations": [],
     "workers": [], "policy": {"which": "now", "onnx": "a.onnx", "crvo": None}, "curve": "a.png",
-    "traces": None, "play": None, "metrics": {}, "health": [], "refusals": {},
+    "other_policies": {}, "traces": None, "play": None, "metrics": {}, "health": [], "refusals": {},
 }  # fmt: skip
 """The result of a training, as a table shows it."""
 
@@ -477,7 +477,7 @@ def test_the_table_has_no_rate_of_updates_that_another_training_has_made(
 def test_the_command_that_plays_a_policy_can_be_pasted(guest, policy, options, words):
     given = TrainingOptions("a.wasm", Path("out"), **options)
 
-    command = command_to_play(Path(guest), policy, given, infers=True)
+    command = command_to_play(Path(guest), [policy], given, infers=True)
 
     assert shlex.split(command) == ["arkml", "run", *words]
 
@@ -487,7 +487,7 @@ def test_the_command_that_plays_a_policy_can_be_pasted(guest, policy, options, w
 )
 def test_a_guest_that_only_trains_is_played_by_evaluate(limit, words):
     given = TrainingOptions("a.wasm", Path("out"), max_episode_steps=limit)
-    command = command_to_play(Path("b/a.wasm"), "a.onnx", given, infers=False)
+    command = command_to_play(Path("b/a.wasm"), ["a.onnx"], given, infers=False)
     shown = ["b/a.wasm", "--policy", "a.onnx"]
 
     assert shlex.split(command) == ["arkml", "evaluate", *shown, *words]

@@ -1,5 +1,6 @@
 """What the result of a training says of its rows, and how it is shown."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -65,17 +66,39 @@ def test_a_healthy_training_has_nothing_to_say_of_its_rows(capsys):
 
 
 @pytest.mark.parametrize(
-    ("others", "command"),
+    ("others", "declared", "command"),
     [
-        ((), "arkml run pole.wasm --policy a.onnx"),
-        (("cart",), "arkml evaluate pole.wasm --policy a.onnx --behavior pole"),
+        ({}, (), "arkml run pole.wasm --policy a.onnx"),
+        (
+            {"cart": (2, 1)},
+            ("cart", "pole"),
+            "arkml evaluate pole.wasm --policy a.onnx --behavior pole",
+        ),
+        (
+            {"cart": (3, 1)},
+            ("cart", "pole", "rail"),
+            "arkml run pole.wasm --policy pole=a.onnx --policy cart=a.cart.onnx",
+        ),
+        (
+            {"cart": (3, 1)},
+            ("pole",),
+            "arkml run pole.wasm --policy 2,1=a.onnx --policy 3,1=a.cart.onnx",
+        ),
     ],
 )
-def test_a_policy_of_one_run_of_several_is_played_by_its_agents_alone(others, command):
+def test_a_policy_of_one_run_of_several_is_played_by_its_agents_alone(others, declared, command):
     options = TrainingOptions(directory=Path("out"), name="pole.wasm")
-    result = replace(RESULT, files={"onnx": Path("a.onnx")}, other_runs=others)
+    one = {"observations": [{"shape": [2]}], "actions": {"continuous": 1}}
+    spec = json.dumps({"behaviors": dict.fromkeys(declared, one)}).encode() if declared else None
+    policies = {
+        name: TrainedPolicy("best", b"", Path(f"a.{name}.onnx"), shape=shape)
+        for name, shape in others.items()
+    }
+    best = replace(RESULT.best, path=Path("a.onnx"), shape=(2, 1))
+    result = replace(RESULT, files={"onnx": Path("a.onnx")}, best=best, other_policies=policies)
+    module = replace(MODULE, spec=spec)
 
-    assert document_of(Path("pole.wasm"), MODULE, options, result)["play"] == command
+    assert document_of(Path("pole.wasm"), module, options, result)["play"] == command
 
 
 @pytest.mark.parametrize(

@@ -407,6 +407,12 @@ def hives_of(host: Host) -> HiveAccess | None:
     return host._gateways.hives  # noqa: SLF001
 
 
+def idle_policies_of(host: Host) -> list[str | tuple[int, int]]:
+    """Return the keys of a host's `policies` that no session has had so far."""
+    choices = host._loader.choices  # noqa: SLF001
+    return [] if choices is None else choices.idle
+
+
 class _Gateways:
     """The gateways of guests to the runs on the hives that the host was granted."""
 

@@ -70,7 +70,7 @@ def bench(options: BenchOptions) -> int:
     options.output.start_logs("warning")
     with options.host.open_host(keep_stdout=True) as host:
         document, runner = _measure(options, host)
-    complaints = complaints_of(options.host, runner, options.instances)
+    complaints = complaints_of(options.host, host, runner, options.instances)
     if options.output.as_json:
         print_json(error_document(complaints) | document)
     else:

@@ -72,22 +72,31 @@ def perform(
         raise KeyboardInterrupt(f"after {done:,} frames" if done else "") from None
 
 
-def complaints_of(options: HostOptions, runner: TaskRunner, instances: int) -> tuple[str, ...]:
-    """Return sentences about guests that failed, and about a policy that was never used."""
+def complaints_of(
+    options: HostOptions, host: Host, runner: TaskRunner, instances: int
+) -> tuple[str, ...]:
+    """Return sentences about guests that failed, and about policies that were never used."""
+    from arkml.host import idle_policies_of
+
     failed = [failure_summary(runner.failures, instances)] if runner.failures else []
     idle = idle_policy(options, runner.statistics)
-    return (*failed, *([idle] if idle else []))
+    unused = [
+        f"the policy of {harmless(str(key))} never acted: no session has this"
+        f" {'name' if isinstance(key, str) else 'shape'}"
+        for key in ([] if idle else idle_policies_of(host))
+    ]
+    return (*failed, *([idle] if idle else []), *unused)
 
 
 def idle_policy(options: HostOptions, statistics: Statistics) -> str | None:
     """Return a sentence about a policy of the user that was never asked for actions, or None."""
-    if options.policy is None or statistics.submits or not statistics.errors:
+    if not options.policy or statistics.submits or not statistics.errors:
         return None
     refused = ", ".join(f"{name} {count:,}" for name, count in sorted(statistics.errors.items()))
     trains = "UNAVAILABLE" in statistics.errors  # the answer to a guest that starts a training
     return (
-        f"{options.policy} never acted: nothing was submitted, and import calls were refused"
-        f" ({refused}); the warnings of the guest say why"
+        f"{' and '.join(options.policy)} never acted: nothing was submitted, and import calls were"
+        f" refused ({refused}); the warnings of the guest say why"
         + ("; a guest that only trains is played by arkml record, and arkml.evaluate" * trains)
     )
 

@@ -15,7 +15,7 @@ from arkml.base.ending import leave
 from arkml.base.files import named
 from arkml.cli import options
 from arkml.cli.exits import UNREAD
-from arkml.cli.values import read_directory, read_limits
+from arkml.cli.values import read_directory, read_limits, read_policies
 from arkml.errors import AbiError, ModelRejected, UsageError
 from arkml.limits import Backend, Limits
 
@@ -46,7 +46,7 @@ def require_hive(*, embedded: bool = True) -> None:
 class HostOptions:
     """The options of a command that are about its host, as the user gave them."""
 
-    policy: options.Policy = None
+    policy: options.Policies = None
     policy_output: options.PolicyOutputs = None
     seed: options.Seed = 0
     deterministic: options.Deterministic = False
@@ -57,6 +57,11 @@ class HostOptions:
     stub_missing: options.StubMissing = False
     threads: options.ThreadCount = "auto"
     imports: options.GameImports = None
+
+    @property
+    def policy_files(self) -> list[Path]:
+        """The files of all policies. Raises UsageError."""
+        return list(read_policies(self.policy or ()).values())
 
     @property
     def has_budget(self) -> bool:
@@ -90,11 +95,16 @@ class HostOptions:
         """
         limits, outputs = read_limits(self.limit or ()), tuple(self.policy_output or ())
         wasi = self._wasi(name, arguments, keep_stdout=keep_stdout)
-        if self.policy is None and outputs:
-            raise UsageError("--policy-output is about a policy: it takes --policy")
-        policy = None
-        if self.policy is not None:
-            policy = read_policy(self.policy, limits, outputs, self.backend)
+        files = read_policies(self.policy or ())
+        file = files.pop(None, None)
+        if file is None and outputs:
+            raise UsageError("--policy-output is about a policy: it takes --policy FILE")
+        policy = None if file is None else read_policy(file, limits, outputs, self.backend)
+        named = {
+            name: read_policy(path, limits, backend=self.backend)
+            for name, path in files.items()
+            if name is not None
+        }
         if hive is not None:
             require_hive(embedded=hive.is_embedded)
 
@@ -102,6 +112,7 @@ class HostOptions:
 
         return Host(
             policy=policy,
+            policies=named or None,
             outputs=outputs,
             seed=self.seed,
             deterministic=self.deterministic,
@@ -116,9 +127,13 @@ class HostOptions:
         )
 
     def watch_policy(self, host: Host) -> None:
-        """Let a host reload its policy whenever the policy's file has changed."""
-        assert self.policy is not None
-        host.use(self.policy, outputs=tuple(self.policy_output or ()), watch=True).result()
+        """Let a host reload the policy without a name whenever its file has changed."""
+        files = read_policies(self.policy or ())
+        file = files.pop(None, None)
+        if file is not None:
+            host.use(file, outputs=tuple(self.policy_output or ()), watch=True).result()
+        if files:
+            sys.stderr.write("--watch loads no policy with a name again: these stay as they are\n")
 
     def _wasi(self, name: str, arguments: str, *, keep_stdout: bool) -> WasiGrant | None:
         if not self.wasi and not self.directory:

@@ -100,11 +100,13 @@ Declaration = Annotated[
         rich_help_panel=_GUEST,
     ),
 ]
-Policy = Annotated[
-    Path | None,
+Policies = Annotated[
+    list[str] | None,
     typer.Option(
-        metavar="FILE",
-        help="Act with this ONNX or Cervo file instead of the models that the guest loads.",
+        "--policy",
+        metavar="[NAME=]FILE",
+        help="Act with this ONNX or Cervo file instead of the models that the guest loads: for"
+        " behavior NAME, sessions of a shape such as 8,3, or all others (any number of times).",
         rich_help_panel=_HOST,
         show_default=False,
     ),
@@ -114,7 +116,7 @@ PolicyOutputs = Annotated[
     typer.Option(
         "--policy-output",
         metavar="NAME",
-        help="The output of --policy that acts, where names and shapes do not tell; of several"
+        help="The output of --policy FILE that acts, where names and shapes do not tell; of several"
         " (any number of times) the columns one after another.",
         rich_help_panel=_HOST,
         show_default=False,

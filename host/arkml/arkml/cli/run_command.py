@@ -140,9 +140,10 @@ def run_from(
     from arkml.cli.guest_task import print_complaints
 
     options.output.start_logs()
-    keep_apart(saves, options.guest, options.host.policy, options.trace, options.out)
-    keep_apart(options.out, options.guest, options.host.policy, options.trace)
-    keep_apart(options.trace, options.guest, options.host.policy)
+    read = options.guest, *options.host.policy_files
+    keep_apart(saves, *read, options.trace, options.out)
+    keep_apart(options.out, *read, options.trace)
+    keep_apart(options.trace, *read)
     hive = options.grant()
     if options.data is not None:
         make_directory("--data", options.data)
@@ -153,7 +154,7 @@ def run_from(
         keep_stdout=options.output.as_json,
         trace=options.trace,
     ) as host:
-        if options.watch and options.host.policy is not None:
+        if options.watch:
             options.host.watch_policy(host)
         summary = _perform(options, host, state, saves)
     _show(options, summary)
@@ -201,7 +202,7 @@ def _perform(
         runner.subject.snapshot().save(saves)
         sys.stderr.write(f"saved the state to {harmless(str(saves))}\n")
     print_echoes()
-    complaints = complaints_of(options.host, runner, options.instances)
+    complaints = complaints_of(options.host, host, runner, options.instances)
     if not task.function:
         can_call = f"--invoke takes one of {entry_names(module.info)}"
         what = can_call if module.info.entry_points else f"{module.name} exports no entry point"

@@ -93,7 +93,7 @@ def smoke(options: SmokeOptions) -> int:
 
     guests, as_json = options.guests, options.output.as_json
     options.output.start_logs("warning")
-    keep_apart(options.junit, options.host.policy, options.input, *guests)
+    keep_apart(options.junit, *options.host.policy_files, options.input, *guests)
     test = SmokeTest(options.host, options.frames, options.cmdlet, options.input, options.grant())
     results: dict[str, list[Check]] = {}
     for path in guests:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from arkml.runtime.module.description import ModuleInfo
-    from arkml.training.results import RunNotice, TrainingResult
+    from arkml.training.results import RunNotice, TrainedPolicy, TrainingResult
     from arkml.training.training_options import TrainingOptions
 
 _UPDATES = "train/n_updates"
@@ -184,10 +184,11 @@ def document_of(
     returns, training = result.learning_curve.pairs(), result.training_curve.pairs()
     policy = files.get("onnx") or files.get("crvo")
     is_idle = any(isinstance(error, NothingLearned) for error in result.errors)
-    # A run of a host would answer the agents of all runs by this policy, whatever their rows.
-    is_alone = not result.other_runs
-    play = command_to_play(guest, policy or "", options, infers=is_alone and infers(module))
-    if not is_alone:
+    others = dict(result.other_policies)
+    named = _named_policies({result.run_name: result.best, **others}, module) if others else None
+    is_run = infers(module) and (named is not None or not others)
+    play = command_to_play(guest, named or [policy or ""], options, infers=is_run)
+    if others and not is_run:  # the policy would answer the agents of all runs
         play += f" --behavior {shlex.quote(result.run_name)}"
     return {
         "guest": options.name,
@@ -224,6 +225,10 @@ def document_of(
             "onnx": files.get("onnx"),
             "crvo": files.get("crvo"),
             "last": files.get("last"),
+        },
+        "other_policies": {
+            name: {"which": one.kind, "onnx": None if one.path is None else str(one.path)}
+            for name, one in result.other_policies.items()
         },
         "curve": files.get("curve"),
         "traces": files.get("traces"),
@@ -264,13 +269,36 @@ def infers(module: ModuleInfo) -> bool:
     return any("inference" in f"{one.module} {one.name}" for one in module.imports)
 
 
-def command_to_play(guest: Path, policy: str, options: TrainingOptions, *, infers: bool) -> str:
+def _named_policies(policies: Mapping[str, TrainedPolicy], module: ModuleInfo) -> list[str] | None:
     """
-    Return a shell command that plays a guest with its trained policy.
+    Return `--policy` for the runs of a guest, such as `goblin=goblin.onnx` or `8,2=goblin.onnx`.
+
+    Sessions of inference have no name: behaviors are told apart by their numbers, and named where
+    the guest declares them. Returns None if they cannot be told apart, or if a file is missing.
+    """
+    from arkml.sessions.branches import DeclaredBranches
+
+    shapes = {one.shape for one in policies.values()}
+    if len(shapes) < len(policies) or any(one.path is None for one in policies.values()):
+        return None
+    declared = set(DeclaredBranches(module.spec).behaviors)
+    named = []
+    for name, one in policies.items():
+        shape = "{},{}".format(*one.shape or ())
+        named.append(f"{name if set(policies) <= declared else shape}={one.path}")
+    return named
+
+
+def command_to_play(
+    guest: Path, policies: Sequence[str], options: TrainingOptions, *, infers: bool
+) -> str:
+    """
+    Return a shell command that plays a guest with its trained policies.
 
     Args:
         guest: The guest's module.
-        policy: Path of the policy's file.
+        policies: Paths of the policies' files, with the names of their behaviors if there are
+            several: `goblin=goblin.onnx`.
         options: The options of the training, which the command repeats.
         infers: Whether the guest asks a policy for actions outside of training. If it never does,
             the command is `arkml evaluate`, in which the policy answers the guest's training
@@ -278,7 +306,9 @@ def command_to_play(guest: Path, policy: str, options: TrainingOptions, *, infer
 
     """
     module = f"./{guest}" if str(guest).startswith("-") else str(guest)  # not an option
-    words = ["arkml", "run" if infers else "evaluate", module, "--policy", policy]
+    words = ["arkml", "run" if infers else "evaluate", module]
+    for policy in policies:
+        words += ["--policy", policy]
     if not infers and options.max_episode_steps is not None:
         words += ["--max-episode-steps", str(options.max_episode_steps)]
     if options.arguments is not None:
@@ -338,6 +368,8 @@ def show(document: dict[str, Any], *, is_new: bool) -> None:
     rows += [(label, files + best)]
     if policy["which"] == "best":
         rows.append(("last policy", policy["last"] or "not written"))
+    for name, other in document["other_policies"].items():
+        rows.append(("other policy", f"{name}: {other['onnx'] or 'not written'}"))
     no_curve = "not written" if can_draw() else NO_PICTURE
     rows.append(("learning curve", document["curve"] or no_curve))
     if document["traces"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from arkml.runtime.wasi.linking import Directory
 
 LAST_PORT = 0xFFFF
+
+_SHAPE = re.compile(r"(\d{1,9}),(\d{1,9})")  # of a session: its features and actions
 
 _UNITS = {"b": 1, "kib": KIB, "mib": MIB, "gib": GIB, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _LETTERS = {"k": KIB, "m": MIB, "g": GIB}
@@ -204,6 +207,37 @@ def read_count(name: str, text: str) -> int:
     if not (0 < count < math.inf and count == int(count)):
         raise UsageError(f"{name}={text}: it takes a whole number above zero, as 4096 or 64MiB")
     return int(count)
+
+
+def read_policies(texts: Sequence[str]) -> dict[str | tuple[int, int] | None, Path]:
+    """
+    Return the files of `--policy [NAME=]FILE`, by the keys of `Host(policies=...)`.
+
+    The key of a file without a name is None. A name or a path may have a `=`: the name ends at the
+    first one that a file follows. Raises UsageError.
+    """
+    found: dict[str | tuple[int, int] | None, Path] = {}
+    for text in texts:
+        name, path = _name_and_file(text)
+        shape = None if name is None else _SHAPE.fullmatch(name)
+        key = name if shape is None else (int(shape[1]), int(shape[2]))
+        if key in found:
+            whose = "all sessions" if name is None else repr(name)
+            raise UsageError(
+                f"--policy has {found[key]} and {path} for {whose}: give one of them another name,"
+                " as goblin=goblin.onnx"
+            )
+        found[key] = path
+    return found
+
+
+def _name_and_file(text: str) -> tuple[str | None, Path]:
+    """Return the parts of `[NAME=]FILE`, by the first file that there is."""
+    parts = text.split("=")
+    ways = [("=".join(parts[:at]), Path("=".join(parts[at:]))) for at in range(len(parts))]
+    there = [way for way in ways if way[1].is_file()]
+    name, path = (there or ways[1:] or ways)[0]
+    return name or None, path
 
 
 def check_words(words: Sequence[str], options: Sequence[str]) -> None:

@@ -122,7 +122,8 @@ class GuestLoader:
         self._models = model_cache(limits, backend)
         self.policies: PolicyChanges = PolicyChanges(override, self._models, limits)
         """The policy that answers the guests, and its changes."""
-        self._choices = None if choices is None else PolicyChoices(choices)
+        self.choices: PolicyChoices | None = None if choices is None else PolicyChoices(choices)
+        """The policies for single sessions, or None."""
         for given in (choices or {}).values():
             if isinstance(given, PolicyFile):
                 require_loadable(given, self._models, limits)
@@ -170,7 +171,7 @@ class GuestLoader:
                 override=policies.override,
                 limits=self.limits,
                 helpers=self._helpers,
-                choices=self._choices,
+                choices=self.choices,
                 guest_name=guest_name,
                 lock=policies.lock,
             )

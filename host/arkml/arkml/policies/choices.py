@@ -37,6 +37,7 @@ class PolicyChoices:
     def __init__(self, policies: Mapping[object, Given]) -> None:
         self._by_name: dict[str, Given] = {}
         self._by_shape: dict[tuple[int, int], Given] = {}
+        self._chosen: set[str | tuple[int, int]] = set()
         self._used: set[str] = set()  # keys that a session had, or that were told
         self._doubted: set[str] = set()  # names of sessions
         for key, policy in policies.items():
@@ -73,11 +74,19 @@ class PolicyChoices:
         for name in (*named, guest):
             if (policy := self._by_name.get(_bare(name))) is not None:
                 self._used.add(_bare(name))
+                self._chosen.add(_bare(name))
                 return policy
         self._doubt((*behaviors, guest))
         if num_features is None or num_actions is None:
             return None
+        self._chosen.add((num_features, num_actions))
         return self._by_shape.get((num_features, num_actions))
+
+    @property
+    def idle(self) -> list[str | tuple[int, int]]:
+        """The keys of policies that no session has had so far."""
+        keys: list[str | tuple[int, int]] = [*self._by_name, *self._by_shape]
+        return [key for key in keys if key not in self._chosen]
 
     def _doubt(self, names: Sequence[str]) -> None:
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -51,7 +51,13 @@ from arkml.training.loop import TrainingLoop
 from arkml.training.module_reloader import ModuleChange
 from arkml.training.module_watch import ModuleWatch
 from arkml.training.monitor import RunMonitor
-from arkml.training.outcome import RunOutcome, gather, membership_of
+from arkml.training.outcome import (
+    OtherPolicy,
+    RunOutcome,
+    gather,
+    gather_others,
+    membership_of,
+)
 from arkml.training.results import (
     Evaluation,
     ProgressFunction,
@@ -495,14 +501,19 @@ class GuestTrainer(Closing):
             if self.error is None and self._end_reason == "interrupted":
                 raise NotFound(f"nothing was learned: interrupted, and {none}") from none
             raise self.error or none from none
-        files, unwritten = write_files(self.options, outcome, self._record.stem)
+        others, missing = gather_others(hives.started[1:], is_hurried)
+        for sentence in missing:
+            self._warn(sentence)
+        files, unwritten = write_files(self.options, outcome, self._record.stem, others)
         self._tracking.finish(outcome.metrics, outcome.info.rows, files)
         self._notifier.close(_NOTIFIED_WITHIN)  # what did not arrive is one of the warnings
+        if (membership := membership_of(self._runner.subject)) and membership.vanished:
+            self._warn(membership.vanished)
         errors: list[Exception] = [self.error] if self.error else []
         errors += [HiveUnreachable(outcome.missing)] if outcome.missing else []
         if outcome.unlearned:
             errors.append(NothingLearned(outcome.unlearned))
-        result = self._result(outcome, files, (*errors, *unwritten))
+        result = self._result(outcome, others, files, (*errors, *unwritten))
         if result.best.score is None:
             return result
         try:
@@ -743,7 +754,11 @@ class GuestTrainer(Closing):
         return confirmed if confirmed is not None and confirmed.version == version else None
 
     def _result(
-        self, outcome: RunOutcome, files: dict[str, Path], errors: tuple[Exception, ...]
+        self,
+        outcome: RunOutcome,
+        others: Mapping[str, OtherPolicy],
+        files: dict[str, Path],
+        errors: tuple[Exception, ...],
     ) -> TrainingResult:
         loop, monitor = self._loop, self._monitor
         assert loop is not None
@@ -753,6 +768,7 @@ class GuestTrainer(Closing):
         newest = metrics_of(monitor.evaluations[-1]) if monitor.evaluations else {}
         returns = [value for one in monitor.evaluations for value in one.returns]
         earlier, confirmed = self._record.best(outcome.version)
+        shape = outcome.info.features, outcome.info.actions
         return TrainingResult(
             run_id=outcome.info.id,
             run_name=outcome.info.name,
@@ -765,8 +781,9 @@ class GuestTrainer(Closing):
                 outcome.score,
                 outcome.rated_by,
                 self._confirmed(outcome.version) or confirmed,
+                shape,
             ),
-            last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last")),
+            last=TrainedPolicy(outcome.last_kind, outcome.last, files.get("last"), shape=shape),
             training_curve=curve_of(outcome.training),
             evaluation_curve=curve_of(outcome.evaluations),
             evaluation_returns=np.array(returns[-_RETURNS:], np.float64),
@@ -787,7 +804,12 @@ class GuestTrainer(Closing):
             learner_end=outcome.learner_end,
             notices=tuple(monitor.notices),
             earlier_evaluation=earlier,
-            other_runs=tuple(self._hives.names[1:]),
+            other_policies={
+                name: TrainedPolicy(
+                    other.kind, other.onnx, files.get(f"run {name}"), shape=other.shape
+                )
+                for name, other in others.items()
+            },
         )
 
 

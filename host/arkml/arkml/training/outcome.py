@@ -83,6 +83,18 @@ class RunOutcome:
     version: int | None = None
 
 
+class OtherPolicy(NamedTuple):
+    """
+    The policy of a run beside the trained one.
+
+    Its origin, such as "best", its ONNX file, and its numbers of features and actions.
+    """
+
+    kind: PolicyKind
+    onnx: bytes
+    shape: tuple[int, int]
+
+
 class PatientClient:
     """
     Waits for answers of a hive, with one time limit for all of them together.
@@ -208,6 +220,29 @@ def gather(
         rated_by=None if best_of is None else rated_by(best_of.by),
         version=None if best_of is None else best_of.version,
     )  # fmt: skip
+
+
+def gather_others(
+    runs: Sequence[tuple[HiveClient, RunInfo]], is_hurried: Callable[[], bool] = lambda: False
+) -> tuple[dict[str, OtherPolicy], list[str]]:
+    """
+    Gather the policies of runs that a guest started beside the trained one, by their names.
+
+    Of runs with the same name the first one counts. Returns sentences about those without a policy,
+    too.
+    """
+    found: dict[str, OtherPolicy] = {}
+    missing = []
+    for client, run in runs:
+        if run.name in found:
+            continue
+        answers = PatientClient(client, is_hurried)
+        try:
+            kind, onnx = fetch(client, run.id, ("best", "now", "latest"), answers.wait)
+            found[run.name] = OtherPolicy(kind, onnx, (run.features, run.actions))
+        except (HiveError, NotFound) as error:
+            missing.append(f"there is no file of run {run.name!r}: {error}")
+    return found, missing
 
 
 def _wait_for_update(

@@ -236,6 +236,7 @@ class TrainedPolicy:
             evaluation. `score` is the highest of many means, and so above what the policy reaches
             elsewhere; the mean of these is not. None for other policies, and if they would have
             taken more than ten seconds, or a tenth of the training.
+        shape: Numbers of features and actions of the rows that it answers, None if not known.
 
     """
 
@@ -247,6 +248,7 @@ class TrainedPolicy:
     score: float | None = None
     rated_by: RatedBy | None = None
     confirmed: Evaluation | None = None
+    shape: tuple[int, int] | None = None
 
 
 def rated_by(source: str) -> RatedBy | None:
@@ -306,17 +308,18 @@ class TrainingResult:
     `seconds`, of which `late_frames` came too late for `fps` (None without `fps`). The learner
     learned from `rows` in `updates` gradient steps and published `versions`. `metrics` are the last
     values by their TensorBoard names, such as "eval/mean_reward" of the last evaluation. `files`
-    are the paths in `directory` by "onnx", "crvo", "last" and "curve", and of the folder of
-    "traces"; a file that could not be written is missing. `warnings` are sentences for people, and
-    `errors` are exceptions, the gravest first; both are usually empty. `workers` are the rollout
-    workers, empty without `actors`. `statistics` are the counts of the guests of this host; its
-    `refusals` has refused pushes, submits and other calls with invalid arguments. `learner_ends` is
-    the number of learners that ended by themselves and were replaced; `learner_end` is the reason
-    of the last end. `notices` are the hive's notices about the run: about trouble, whose sentences
-    are also in `warnings`, and about a goal that was reached. `earlier_evaluation` is of a training
-    that was resumed: the evaluation by which the policy was chosen before that is still the best,
-    else None. `other_runs` are the names of runs that the guest started after the trained one: the
-    hive keeps their policies, and no file has them.
+    are the paths in `directory` by "onnx", "crvo", "last" and "curve", by "run " with its name for
+    each of the `other_policies`, and of the folder of "traces"; a file that could not be written is
+    missing. `warnings` are sentences for people, and `errors` are exceptions, the gravest first;
+    both are usually empty. `workers` are the rollout workers, empty without `actors`. `statistics`
+    are the counts of the guests of this host; its `refusals` has refused pushes, submits and other
+    calls with invalid arguments. `learner_ends` is the number of learners that ended by themselves
+    and were replaced; `learner_end` is the reason of the last end. `notices` are the hive's notices
+    about the run: about trouble, whose sentences are also in `warnings`, and about a goal that was
+    reached. `earlier_evaluation` is of a training that was resumed: the evaluation by which the
+    policy was chosen before that is still the best, else None. `other_policies` are those of runs
+    that the guest started after the trained one, by the names of these runs: a guest may train
+    several behaviors.
     """
 
     __repr__ = short_repr
@@ -347,7 +350,7 @@ class TrainingResult:
     learner_end: str = ""
     notices: tuple[RunNotice, ...] = ()
     earlier_evaluation: Evaluation | None = None
-    other_runs: tuple[str, ...] = ()
+    other_policies: Mapping[str, TrainedPolicy] = field(default_factory=dict)
 
     @property
     def health(self) -> tuple[str, ...]:
