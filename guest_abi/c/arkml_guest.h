@@ -33,8 +33,9 @@
 #define LENGTH(array) ((uint32_t)(sizeof(array) / sizeof(array)[0]))
 /* A string literal as the two arguments of an import. */
 #define TEXT(literal) ((const uint8_t *)(literal)), ((uint32_t)sizeof(literal) - 1)
-/* Reports the message and location to the host, and traps. */
-#define PANIC(message, length) \
+/* Reports the message, as TEXT("no path"), and location to the host, and traps. */
+#define PANIC(...) PANIC_OF(__VA_ARGS__)
+#define PANIC_OF(message, length) \
     do { \
         ark_core_v2_register_panic(message, length, TEXT(__FILE_NAME__), __LINE__, 1); \
         __builtin_trap(); \

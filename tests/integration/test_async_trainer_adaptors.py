@@ -805,7 +805,7 @@ def test_the_command_refuses_a_directory_that_cannot_be_made_before_it_trains(tm
     (tmp_path / "file").touch()
     words = (PENDULUM, "--configure", "1,{seed}", *SHORT, "--out", tmp_path / "file")
 
-    assert main([*map(str, words)]) == 1
+    assert main([*map(str, words)]) == 2
     assert f"error: --out {words[-1]} cannot be made: File exists" in capsys.readouterr().err
 
 
@@ -846,5 +846,5 @@ def test_the_command_refuses_words_that_it_does_not_take(
     ],
 )
 def test_the_command_says_what_it_cannot_train(capsys, words, message):
-    assert main([*map(str, (*words, *SHORT))]) == 1
+    assert main([*map(str, (*words, *SHORT))]) == 2
     assert message in capsys.readouterr().err

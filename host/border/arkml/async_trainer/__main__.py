@@ -25,7 +25,7 @@ from arkml.async_trainer.core.recorders import Recorder
 from arkml.async_trainer.runners.choice import RunnerChoice
 from arkml.async_trainer.util import AsyncTrainResult, train_async
 from arkml.base.output_files import make_directory
-from arkml.cli.exits import run
+from arkml.cli.exits import exit_code, run
 from arkml.cli.output import open_streams
 from arkml.envs.core.env_options import GuestEnvOptions
 from arkml.errors import ArkmlError
@@ -74,7 +74,12 @@ class ProgressPrinter(Recorder):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and return the exit status: 0, 1 if it failed, 130 after Ctrl-C, 143 after SIGTERM."""
+    """
+    Train and return the exit status.
+
+    It is 0, 1 if a guest failed, 2 if nothing could be trained, 130 after Ctrl-C, and 143 after
+    SIGTERM.
+    """
     options = _options(arguments)
     printer = ProgressPrinter(options.max_opts, options.eval_interval, options.out)
     try:
@@ -88,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + next(iter(caught), signal.SIGINT)
     except ArkmlError as error:
         sys.stderr.write(f"error: {error}\n")
-        return 1
+        return exit_code(error)
     _say(result.stat.fmt() + actor_stats_fmt(result.actor_stats))
     if printer.best is not None:
         _say(f"the best policy is in {printer.best}")
