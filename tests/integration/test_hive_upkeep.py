@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -132,6 +133,12 @@ def test_a_backup_that_is_made_while_rows_are_sent_has_all_that_was_acknowledged
         assert newcomer["acked"] == 0
 
 
+def beating(service, sid, run_id):
+    """The run, whose host shows that it is there: a learner may be long in coming."""
+    service.post(f"/sessions/{sid}/beat")
+    return service.run(run_id)
+
+
 @pytest.mark.learns
 def test_a_restored_run_resumes_and_learns(tmp_path):
     with served(tmp_path / "data", **LEARNER) as service:
@@ -139,7 +146,7 @@ def test_a_restored_run_resumes_and_learns(tmp_path):
         sid = service.sid(run_id, "a-join-key")
         for seq in range(1, 6):
             service.push(sid, rows(BODY, BODY * (seq - 1)), seq)
-        eventually(lambda: service.run(run_id)["n_opts"] > 0)
+        eventually(lambda: beating(service, sid, run_id)["n_opts"] > 0)
         saved = service.post(f"/runs/{run_id}/checkpoints").json()["checkpoint"]
         archive = tmp_path / "hive.tar"
         made = arkml("hive", "backup", tmp_path / "data", "-o", archive, "--json")
@@ -152,10 +159,9 @@ def test_a_restored_run_resumes_and_learns(tmp_path):
         for seq in range(6, 12):
             service.push(joined["sid"], rows(BODY, BODY * (seq - 1)), seq)
         saved_updates = int(saved.rpartition("@")[2])
-        learns = eventually(lambda: service.run(run_id)["n_opts"] > saved_updates + 100)
-        version = eventually(
-            lambda: service.run(run_id)["policy_version"] > began["policy_version"], 60
-        )
+        now = partial(beating, service, joined["sid"], run_id)
+        learns = eventually(lambda: now()["n_opts"] > saved_updates + 100)
+        version = eventually(lambda: now()["policy_version"] > began["policy_version"])
         held = eventually(lambda: audit(service, run_id))["held"]
 
     assert made.status == told.status == 0
