@@ -167,6 +167,14 @@ def test_a_refused_policy_file_is_named_with_the_reason(tmp_path):
     assert "bad.onnx" in refused(tmp_path, "--guest", REACH, "--policy", bad)
 
 
+def test_a_folder_of_a_policy_may_have_a_name_like_a_class(tmp_path):
+    (tmp_path / "rate=1").mkdir()
+    (tmp_path / "rate=1" / "bad.onnx").touch()
+
+    told = refused(tmp_path, "--guest", REACH, "--policy", "rate=1/bad.onnx")
+    assert "rate=1/bad.onnx is empty" in told
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -79,8 +79,10 @@ class PolicyChoices:
         self._doubt((*behaviors, guest))
         if num_features is None or num_actions is None:
             return None
-        self._chosen.add((num_features, num_actions))
-        return self._by_shape.get((num_features, num_actions))
+        shape = num_features, num_actions
+        if shape in self._by_shape:
+            self._chosen.add(shape)
+        return self._by_shape.get(shape)
 
     @property
     def idle(self) -> list[str | tuple[int, int]]:

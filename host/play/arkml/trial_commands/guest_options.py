@@ -233,7 +233,9 @@ class PlayedGuest:
             actor_class, name = _class_and_rest(text)
             by_class.setdefault(actor_class, []).append(name)
         for text in self.policy or ():
-            actor_class, file = _class_and_rest(text)
+            # A path may have a `=`, as that of a folder of a sweep has.
+            is_path = Path(text).is_file()
+            actor_class, file = (None, text) if is_path else _class_and_rest(text)
             outputs = tuple(by_class.pop(actor_class, ()))
             data = read_policy(path := Path(file), host.limits, outputs)
             files.append(StandInFile(path.name, data, actor_class, outputs))
