@@ -1,7 +1,6 @@
 """A guest that trains two behaviors: the policies of both are kept, and both play."""
 
 import json
-from itertools import chain
 
 import pytest
 from tests.integration.command_line import arkml
@@ -25,7 +24,13 @@ from arkml.errors import UsageError
 
 QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 128}
 NAMES = ("left", "../right")
-STEPS = 16
+STEPS, FRAMES = 16, 400
+BOSS = (
+    "--policy", "2,1=training/duel/duel.onnx", "--policy", "boss=training/duel/duel.onnx",
+    "--policy", "training/duel/duel.___right.onnx",
+)  # fmt: skip
+"""The policies of the guest, and one that is for none of its behaviors."""
+
 _STEP, _EPISODE, _FUTURES, _HANDLES, _FEATURES, _ACTION = 0, 8, 16, 32, 64, 128
 _TEXTS = {"localhost": 256, "game": 272, NAMES[0]: 280, NAMES[1]: 288}
 _SPEC = json.dumps({
@@ -97,7 +102,7 @@ def trained(tmp_path_factory):
     (folder / "duel.wat").write_bytes(GUEST)
     settings = folder / "settings.json"
     settings.write_text(json.dumps(QUICK))
-    run = arkml("train", "duel.wat", "--frames", 3_000, "--config", settings, "--json", cwd=folder)
+    run = arkml("train", "duel.wat", "--frames", FRAMES, "--config", settings, "--json", cwd=folder)
     assert run.status == 0, run.err
     return run.json, folder
 
@@ -112,6 +117,38 @@ def test_the_policies_of_all_runs_are_kept_in_files(trained):
     assert {path.name for path in (folder / "training/duel").glob("*.onnx")} == {
         "duel.onnx", "duel.last.onnx", "duel.___right.onnx",
     }  # fmt: skip
+
+
+def test_frames_count_once_all_runs_that_were_asked_for_have_begun(trained):
+    document, _ = trained
+
+    assert document["frames"] == FRAMES
+    assert FRAMES - 1 <= document["rows"] <= FRAMES + 5  # a frame or two see the last run begin
+
+
+def test_a_training_of_several_runs_is_resumed(trained):
+    document, folder = trained
+    words = ("--frames", FRAMES, "--config", folder / "settings.json", "--resume", "--json")
+    run = arkml("train", "duel.wat", *words, cwd=folder)
+
+    assert run.status == 0, run.err
+    assert (run.json["run"], run.json["name"]) == (document["run"], NAMES[0])
+    assert run.json["rows"] >= 2 * FRAMES - 1
+    assert list(run.json["other_policies"]) == [NAMES[1]]
+
+
+def test_a_smoke_test_waits_for_all_runs_and_names_policies_that_never_act(trained):
+    _, folder = trained
+    learns = arkml("smoke", "duel.wat", "--hive", "embedded", "--json", cwd=folder)
+    (checks,) = (one["checks"] for one in learns.json["guests"])
+    detail = {one["name"]: one["detail"] for one in checks}["training"]
+    idle = arkml("smoke", "duel.wat", *BOSS, cwd=folder)
+
+    assert learns.status == 0, learns.out
+    rows = int(detail.split(" rows")[0].split()[-1])
+    assert 240 <= rows <= 244  # 120 frames of two agents, and one or two in which they begin
+    assert idle.status == 1
+    assert "the policy of boss never acted: no session has this name" in " ".join(idle.out.split())
 
 
 def test_the_command_to_play_lets_each_behavior_act_by_its_policy(trained):
@@ -136,10 +173,7 @@ def test_policies_act_by_the_shapes_of_sessions(trained):
 
 def test_a_policy_whose_name_no_session_has_is_an_error_at_the_end(trained):
     _, folder = trained
-    left, right = "training/duel/duel.onnx", "training/duel/duel.___right.onnx"
-    named = [f"2,1={left}", f"boss={left}", right]
-    policies = chain.from_iterable(("--policy", one) for one in named)
-    run = arkml("run", "duel.wat", "--frames", 10, *policies, cwd=folder)
+    run = arkml("run", "duel.wat", "--frames", 10, *BOSS, cwd=folder)
 
     assert run.status == 1
     assert "the policy of boss never acted: no session has this name" in run.err
@@ -155,7 +189,7 @@ def test_two_policies_of_one_name_are_refused(trained):
 
 
 def test_a_program_gets_the_policies_of_all_runs(tmp_path):
-    result = package.train(GUEST, frames=3_000, settings=QUICK, directory=tmp_path / "out")
+    result = package.train(GUEST, frames=FRAMES, settings=QUICK, directory=tmp_path / "out")
     other = result.other_policies[NAMES[1]]
 
     assert set(result.other_policies) == {NAMES[1]}
@@ -184,3 +218,6 @@ def test_names_are_read_up_to_the_first_file(tmp_path, monkeypatch):
     }
     with pytest.raises(UsageError, match=r"all sessions.*goblin=goblin\.onnx"):
         read_policies(["b.onnx", "rate=0.1/a.onnx"])
+    for text in ("left=", "=b.onnx"):
+        with pytest.raises(UsageError, match=f"--policy {text}: it takes FILE, or NAME=FILE"):
+            read_policies([text])

@@ -360,7 +360,7 @@ def test_a_host_without_a_limit_is_told_of_the_one_that_its_run_began_with(caplo
 def test_why_a_guest_got_no_session_is_told_at_its_end_until_one_has_it(hives):
     refused = hives.failure = HiveRefused("the token of the hive is missing or wrong", 401)
     told = hives.find_refusal()
-    hives.note_training()
+    hives.note_training("r1")
 
     assert told == str(refused)
     assert hives.find_refusal() == ""

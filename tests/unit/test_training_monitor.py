@@ -72,7 +72,8 @@ class Ratings:
 
 def monitor_of(answer, *, is_own=False):
     hives = SimpleNamespace(
-        started=[(Client(answer), RUN)], failure=None, is_training=True, page="", silence="",
+        started=[(Client(answer), RUN)], failure=None, is_training=True, awaits_runs=False,
+        page="", silence="",
         absence="", goal=None, grant=SimpleNamespace(is_embedded=False, checkpoint=""),
     )  # fmt: skip
     monitor = RunMonitor(hives, lambda _: None)

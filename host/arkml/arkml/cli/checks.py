@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arkml.base.files import named
-from arkml.cli.guest_task import idle_policy
+from arkml.cli.guest_task import idle_policies
 from arkml.cli.launch import HostOptions
 from arkml.cli.limit_use import LimitUse, LimitUses
 from arkml.cli.options import TaskOptions
@@ -49,6 +49,7 @@ _MANY = 8  # calls after which memory that grows is noticed
 _GROWTHS = 3  # of it, of which the last would not fit once more, are a leak up to its limit
 _PATIENCE = 60.0  # seconds of wasm for one call that is not a frame
 _RUN_WITHIN = 90.0  # seconds after which a run that was asked for is given up
+_MORE_WITHIN = 10.0  # seconds after the first run, in which others may begin
 _IDLE = 0.005  # seconds between two frames before there is a run
 _OVER_LIMITS = (
     GuestTimeout,
@@ -116,11 +117,12 @@ class SmokeTest:
         yield Check("initialize", True, done)
         if startup.note:
             yield Check("start", not startup.loses_state, startup.note)
-        yield from self._task_checks(guest, module, ready, hives_of(host))
+        yield from self._task_checks(host, guest, module, ready)
 
     def _task_checks(
-        self, guest: Guest, module: CompiledModule, compile_seconds: float, hives: HiveAccess | None
+        self, host: Host, guest: Guest, module: CompiledModule, compile_seconds: float
     ) -> Iterator[Check]:
+        hives = hives_of(host)
         task = choose(module, TaskOptions(cmdlet=self.cmdlet, input=self.input))
         if module.info.misfits:
             yield Check("exports", False, "; ".join(module.info.misfits))
@@ -143,7 +145,7 @@ class SmokeTest:
             yield _training(guest, hives)
         yield performance.handles()
         yield from performance.memory()
-        yield _actions(guest, self.host)
+        yield _actions(guest, self.host, host)
         *others, last = performance.limits()
         yield from others
         yield replace(last, limits=performance.uses.all())
@@ -169,13 +171,16 @@ class _CountedRun:
         self._sizes = [guest.account.memory_bytes]  # after each call in which it grew
 
     def await_run(self, hives: HiveAccess) -> None:
-        """Run an applet until the run that it asks for has begun or failed. Raises GuestError."""
+        """Run an applet until the runs that it asks for have begun or failed. Raises GuestError."""
         if self._task.kind is not ModuleKind.APPLET:
             return
         self._runner.step()  # the first frame may ask
-        given_up = time.monotonic() + _RUN_WITHIN
-        while hives.is_asked and not hives.is_training and hives.failure is None:
-            if time.monotonic() > given_up:
+        until = time.monotonic() + _RUN_WITHIN
+        while hives.is_asked and hives.awaits_runs and hives.failure is None:
+            now = time.monotonic()
+            if hives.is_training:
+                until = min(until, now + _MORE_WITHIN)
+            if now > until:
                 return
             time.sleep(_IDLE)
             self._runner.step()
@@ -325,10 +330,10 @@ def _training(guest: Guest, hives: HiveAccess) -> Check:
     return Check("training", rows > 0, done)
 
 
-def _actions(guest: Guest, options: HostOptions) -> Check:
+def _actions(guest: Guest, options: HostOptions, host: Host) -> Check:
     done = guest.statistics
-    if idle := idle_policy(options, done):
-        return Check("actions", False, idle)
+    if idle := idle_policies(options, host, done):
+        return Check("actions", False, "; ".join(idle))
     bad = done.non_finite_actions
     if bad:
         return Check("actions", False, f"{bad:,} values were not finite, in {done.rows:,} rows")

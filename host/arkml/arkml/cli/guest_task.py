@@ -76,19 +76,24 @@ def complaints_of(
     options: HostOptions, host: Host, runner: TaskRunner, instances: int
 ) -> tuple[str, ...]:
     """Return sentences about guests that failed, and about policies that were never used."""
+    failed = [failure_summary(runner.failures, instances)] if runner.failures else []
+    return (*failed, *idle_policies(options, host, runner.statistics))
+
+
+def idle_policies(options: HostOptions, host: Host, statistics: Statistics) -> list[str]:
+    """Return sentences about policies of the user that were never asked for actions."""
     from arkml.host import idle_policies_of
 
-    failed = [failure_summary(runner.failures, instances)] if runner.failures else []
-    idle = idle_policy(options, runner.statistics)
-    unused = [
+    if idle := _idle_policy(options, statistics):
+        return [idle]
+    return [
         f"the policy of {harmless(str(key))} never acted: no session has this"
         f" {'name' if isinstance(key, str) else 'shape'}"
-        for key in ([] if idle else idle_policies_of(host))
+        for key in idle_policies_of(host)
     ]
-    return (*failed, *([idle] if idle else []), *unused)
 
 
-def idle_policy(options: HostOptions, statistics: Statistics) -> str | None:
+def _idle_policy(options: HostOptions, statistics: Statistics) -> str | None:
     """Return a sentence about a policy of the user that was never asked for actions, or None."""
     if not options.policy or statistics.submits or not statistics.errors:
         return None

@@ -232,12 +232,16 @@ def read_policies(texts: Sequence[str]) -> dict[str | tuple[int, int] | None, Pa
 
 
 def _name_and_file(text: str) -> tuple[str | None, Path]:
-    """Return the parts of `[NAME=]FILE`, by the first file that there is."""
+    """Return the parts of `[NAME=]FILE`, by the first file that there is. Raises UsageError."""
     parts = text.split("=")
-    ways = [("=".join(parts[:at]), Path("=".join(parts[at:]))) for at in range(len(parts))]
-    there = [way for way in ways if way[1].is_file()]
-    name, path = (there or ways[1:] or ways)[0]
-    return name or None, path
+    if len(parts) == 1 or Path(text).is_file():
+        return None, Path(text)
+    ways = [("=".join(parts[:at]), "=".join(parts[at:])) for at in range(1, len(parts))]
+    there = [way for way in ways if Path(way[1]).is_file()]
+    name, file = (there or ways)[0]
+    if not name or not file:
+        raise UsageError(f"--policy {text}: it takes FILE, or NAME=FILE")
+    return name, Path(file)
 
 
 def check_words(words: Sequence[str], options: Sequence[str]) -> None:

@@ -285,6 +285,7 @@ class HiveAccess(Closing):
         self._clients: dict[Address | None, HiveClient] = {}
         self._asked: dict[tuple[HiveClient, str, str], None] = {}  # in the order of the calls
         self._started: dict[tuple[HiveClient, str, str], Future[RunInfo]] = {}
+        self._training: set[str] = set()  # ids of runs in which guests have had a session
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -356,7 +357,7 @@ class HiveAccess(Closing):
             if (client, request.game, request.name) not in self._started:
                 self._require_same(client, request)
             request = replace(request, on_conflict=OnConflict.JOIN)
-        if self.grant.checkpoint and not self._started:
+        if self.grant.checkpoint and self._is_first(request):
             request = replace(request, checkpoint=self.grant.checkpoint)
         if not self.grant.shared:
             return client.create(request)
@@ -415,9 +416,16 @@ class HiveAccess(Closing):
         )
         self.warn(presentable(sentence, _WARNING_BYTES))
 
-    def note_training(self) -> None:
-        """Note that a guest has got a session of a policy that learns."""
+    def note_training(self, run_id: str) -> None:
+        """Note that a guest has got a session of a policy that learns in a run."""
+        self._training.add(run_id)
         self.is_training = True
+
+    @property
+    def awaits_runs(self) -> bool:
+        """True while guests have had no session of a run that they have asked for."""
+        runs = self.started
+        return len(runs) < len(self._asked) or any(run.id not in self._training for _, run in runs)
 
     @property
     def started(self) -> list[tuple[HiveClient, RunInfo]]:
@@ -531,11 +539,16 @@ class HiveAccess(Closing):
     def _require_expected(self, request: RunRequest) -> None:
         expected, widths = self.grant.expect_run, request.settings
         asked = RunIdentity(request.game, request.name, widths.features, widths.actions)
-        if expected is not None and asked != expected and not self._started:
+        if expected is not None and asked != expected and self._is_first(request):
             raise NotTrainable(
                 f"{expected} is to be resumed here, and the guest starts {asked}: train it in"
                 " another directory"
             )
+
+    def _is_first(self, request: RunRequest) -> bool:
+        """Return whether guests have asked for no run before this one, which threads start."""
+        first = next(iter(list(self._asked)), None)
+        return first is None or first[1:] == (request.game, request.name)
 
     def _require_same(self, client: HiveClient, request: RunRequest) -> None:
         """Raise NotTrainable if the run to be resumed has other settings than the grant."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -230,7 +231,7 @@ class HiveRunGateway:
             self._hives.beginning.remove(membership)
         self._keep(membership)
         own_run = HiveRun(client, run.id, self._later)
-        opened = self._hives.note_training
+        opened = partial(self._hives.note_training, run.id)
         return TrainingStart(policy, run.features, run.actions, membership, own_run, opened)
 
     def _keep(self, membership: RunMembership) -> None:

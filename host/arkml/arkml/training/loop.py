@@ -16,6 +16,7 @@ from arkml.training.training_options import Goal
 
 _IDLE = 0.005  # seconds between two frames before there is a run
 _NO_RUN = 90.0  # seconds after which a guest that starts none is given up, outside of a queue
+_MORE_RUNS = 30.0  # seconds in which others may begin, before frames count without them
 _ASKS_AGAIN = 5.0  # seconds that a guest which was refused a run has at least to ask for another
 _LOOK = 0.1  # seconds between two looks at a step that may have to be ended
 _PATIENCE = 1.0  # seconds that a step gets to end by itself
@@ -42,11 +43,12 @@ class TrainingLoop:
     """
     Steps a guest until the goal of its training is reached.
 
-    Without a goal, or if `is_once`, the loop makes one step. Frames before there is a run, or after
-    its session has failed, do not count, and follow each other with pauses, so that the learner
-    starts sooner. A step that still waits a second after the end of the training, for example for a
-    hive that is gone, is ended by `cancel`, which lets it raise GuestCancelled. `ended` is the
-    reason of the end, such as "frames", None while the loop runs.
+    Without a goal, or if `is_once`, the loop makes one step. Frames before there is a run, before
+    the first others that the guest has asked for, or after its session has failed, do not count,
+    and follow each other with pauses, so that the learner starts sooner. A step that still waits a
+    second after the end of the training, for example for a hive that is gone, is ended by `cancel`,
+    which lets it raise GuestCancelled. `ended` is the reason of the end, such as "frames", None
+    while the loop runs.
     """
 
     def __init__(
@@ -159,6 +161,9 @@ class TrainingLoop:
         """Return whether a run takes rows; if none does, pause for a moment."""
         self._note_run()
         has_run = self._run_began is not None and self._monitor.has_session()
+        if has_run and not self.frames and self._monitor.awaits_runs:  # of several, which come
+            assert self._run_began is not None
+            has_run = time.monotonic() - self._run_began >= _MORE_RUNS
         if not has_run and self.pacer is None:
             time.sleep(_IDLE)
         return has_run

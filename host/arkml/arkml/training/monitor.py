@@ -124,6 +124,11 @@ class RunMonitor(Closing):
         return self._hives.is_training
 
     @property
+    def awaits_runs(self) -> bool:
+        """True while the guest has had no session of a run that it has asked for."""
+        return self._hives.awaits_runs
+
+    @property
     def is_pending(self) -> bool:
         """True if the run waits for a learner among other runs of its hive, which answers."""
         is_gone = any(client.is_gone for client, _ in self._hives.started)
