@@ -26,6 +26,7 @@ from tests.integration.guest_text import (
 
 from arkml import Host
 from arkml.errors import ModelRejected, UsageError
+from arkml.host import idle_policies_of
 
 GUEST = module(
     data(MODEL, POINTMASS),
@@ -178,8 +179,45 @@ def test_a_session_that_two_policies_are_meant_for_is_refused_with_the_way_out(c
     ) in caplog.text
 
     for policy in (answering(1), Fixed(1)):
-        with Host(policies={"goblin": policy, "orc": policy, "other": answering(2)}) as host:
+        names = dict.fromkeys(("goblin", "orc", "troll"), policy)
+        with Host(policies={**names, "other": answering(2)}) as host:
             assert answers(host.load(behaviors), 2, 1) == 1
+
+
+@pytest.mark.parametrize("default", [None, answering(3)])
+def test_a_policy_of_one_behavior_does_not_answer_others_of_the_same_numbers(caplog, default):
+    behaviors = declaring(goblin=(2, 1), orc=(2, 1), troll=(5, 1))
+    with Host(policies={"goblin": answering(1), "troll": answering(2)}, policy=default) as host:
+        guest = host.load(behaviors)
+
+        assert answers(guest, 2, 1) == REFUSED
+        assert answers(guest, 5, 1) == 2
+    assert (
+        "policies has one for 'goblin', and a session of 2 features and 1 actions may be of 'orc',"
+        " too, since it has no name: give both the same"
+    ) in caplog.text
+
+
+def test_the_name_of_a_behavior_is_not_that_of_its_guest():
+    with Host(policies={"orc": answering(1)}, policy=answering(3)) as host:
+        guest = host.load(declaring(goblin=(2, 1), orc=(5, 1)), name="orc.wasm")
+
+        assert answers(guest, 5, 1) == 1
+        assert answers(guest, 2, 1, at=16) == 3
+
+
+def test_policies_that_no_session_could_have_are_idle():
+    policies = {"goblin": answering(1), "orc": POINTMASS, "boss": answering(2), (8, 8): Fixed(3)}
+    with Host(policies=policies) as host:
+        guest = host.load(declaring(goblin=(3, 1), orc=(5, 1)))
+        assert answers(guest, 3, 1) == 1
+        assert answers(guest, 5, 1) == REFUSED  # the model takes two features
+
+        assert idle_policies_of(host) == ["orc", "boss", (8, 8)]
+    same = answering(1)
+    with Host(policies={"goblin": same, "orc": same}) as host:
+        assert answers(host.load(declaring(goblin=(2, 1), orc=(2, 1))), 2, 1) == 1
+        assert idle_policies_of(host) == []
 
 
 @pytest.mark.parametrize(("policies", "text"), [

@@ -148,7 +148,8 @@ def test_a_smoke_test_waits_for_all_runs_and_names_policies_that_never_act(train
     rows = int(detail.split(" rows")[0].split()[-1])
     assert 240 <= rows <= 244  # 120 frames of two agents, and one or two in which they begin
     assert idle.status == 1
-    assert "the policy of boss never acted: no session has this name" in " ".join(idle.out.split())
+    told = " ".join(idle.out.split())
+    assert "the policy of boss never acted: no session of this name opened with it" in told
 
 
 def test_the_command_to_play_lets_each_behavior_act_by_its_policy(trained):
@@ -176,7 +177,7 @@ def test_a_policy_whose_name_no_session_has_is_an_error_at_the_end(trained):
     run = arkml("run", "duel.wat", "--frames", 10, *BOSS, cwd=folder)
 
     assert run.status == 1
-    assert "the policy of boss never acted: no session has this name" in run.err
+    assert "the policy of boss never acted: no session of this name opened with it" in run.err
 
 
 def test_two_policies_of_one_name_are_refused(trained):

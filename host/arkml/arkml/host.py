@@ -408,7 +408,7 @@ def hives_of(host: Host) -> HiveAccess | None:
 
 
 def idle_policies_of(host: Host) -> list[str | tuple[int, int]]:
-    """Return the keys of a host's `policies` that no session has had so far."""
+    """Return the keys of a host's `policies` with which no session has opened so far."""
     choices = host._loader.choices  # noqa: SLF001
     return [] if choices is None else choices.idle
 

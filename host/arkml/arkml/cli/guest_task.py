@@ -82,13 +82,14 @@ def complaints_of(
 
 def idle_policies(options: HostOptions, host: Host, statistics: Statistics) -> list[str]:
     """Return sentences about policies of the user that were never asked for actions."""
-    from arkml.host import idle_policies_of
+    from arkml.host import hives_of, idle_policies_of
 
     if idle := _idle_policy(options, statistics):
         return [idle]
+    trained = "" if hives_of(host) is None else ", where trainings have those of their runs"
     return [
-        f"the policy of {harmless(str(key))} never acted: no session has this"
-        f" {'name' if isinstance(key, str) else 'shape'}"
+        f"the policy of {harmless(str(key))} never acted: no session of this"
+        f" {'name' if isinstance(key, str) else 'shape'} opened with it{trained}"
         for key in idle_policies_of(host)
     ]
 

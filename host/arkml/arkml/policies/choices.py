@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeAlias
 
@@ -37,7 +37,8 @@ class PolicyChoices:
     def __init__(self, policies: Mapping[object, Given]) -> None:
         self._by_name: dict[str, Given] = {}
         self._by_shape: dict[tuple[int, int], Given] = {}
-        self._chosen: set[str | tuple[int, int]] = set()
+        self._had: set[str | tuple[int, int]] = set()  # keys that a session was to have
+        self._acting: set[int] = set()  # by the ids of policies, which are kept
         self._used: set[str] = set()  # keys that a session had, or that were told
         self._doubted: set[str] = set()  # names of sessions
         for key, policy in policies.items():
@@ -54,41 +55,59 @@ class PolicyChoices:
         guest: str,
         num_features: int | None,
         num_actions: int | None,
+        declared: Collection[str] = (),
     ) -> Given | None:
         """
         Return the policy for a session, chosen by name, else by shape; None if there is none.
 
-        `behaviors` are the declared ones that the session may be of: their names come before the
-        name of the `guest`. Raises InvalidArguments if they name several policies.
+        Args:
+            behaviors: The declared behaviors that the session may be of: names come first.
+            guest: The name of the guest.
+            num_features: Number of features, None for that of the model.
+            num_actions: Number of actions, likewise.
+            declared: All behaviors of the guest: their names are not those of guests.
+
+        Raises:
+            InvalidArguments: Some of the behaviors have policies, and not all of them the same one.
+
         """
         named = {
             name: self._by_name[_bare(name)] for name in behaviors if _bare(name) in self._by_name
         }
         if len({id(policy) for policy in named.values()}) > 1:
             names = " and ".join(map(repr, named))
-            raise InvalidArguments(
-                f"policies has one for {names} each, and a session of {num_features} features and"
-                f" {num_actions} actions may be of both, since it has no name: give both the same,"
-                " or let the behaviors differ in their numbers"
-            )
-        for name in (*named, guest):
-            if (policy := self._by_name.get(_bare(name))) is not None:
-                self._used.add(_bare(name))
-                self._chosen.add(_bare(name))
-                return policy
+            raise _ambiguous(f"one for {names} each", num_features, num_actions, "both")
+        others = [repr(name) for name in behaviors if name not in named]
+        if named and others:
+            has, may_be = f"one for {next(iter(named))!r}", f"{' and '.join(others)}, too"
+            raise _ambiguous(has, num_features, num_actions, may_be)
+        keys = list(map(_bare, named))
+        if not keys and _bare(guest) in self._by_name and _bare(guest) not in map(_bare, declared):
+            keys = [_bare(guest)]
+        if keys:
+            self._used.update(keys)
+            self._had.update(keys)
+            return self._by_name[keys[0]]
         self._doubt((*behaviors, guest))
         if num_features is None or num_actions is None:
             return None
         shape = num_features, num_actions
         if shape in self._by_shape:
-            self._chosen.add(shape)
+            self._had.add(shape)
         return self._by_shape.get(shape)
+
+    def note_acting(self, policy: Given) -> None:
+        """Note that a session has opened with a policy."""
+        self._acting.add(id(policy))
 
     @property
     def idle(self) -> list[str | tuple[int, int]]:
-        """The keys of policies that no session has had so far."""
-        keys: list[str | tuple[int, int]] = [*self._by_name, *self._by_shape]
-        return [key for key in keys if key not in self._chosen]
+        """The keys of policies with which no session has opened so far."""
+        every: list[tuple[str | tuple[int, int], Given]] = [
+            *self._by_name.items(),
+            *self._by_shape.items(),
+        ]
+        return [key for key, one in every if key not in self._had or id(one) not in self._acting]
 
     def _doubt(self, names: Sequence[str]) -> None:
         """
@@ -108,6 +127,16 @@ class PolicyChoices:
             for key in get_close_matches(_bare(name), keys, 1, _ALIKE):
                 self._used.add(key)
                 log.warning("policies has %r, and none for %r: are they the same?", key, name)
+
+
+def _ambiguous(
+    has: str, num_features: int | None, num_actions: int | None, may_be: str
+) -> InvalidArguments:
+    return InvalidArguments(
+        f"policies has {has}, and a session of {num_features} features and {num_actions} actions"
+        f" may be of {may_be}, since it has no name: give both the same, or let the behaviors"
+        " differ in their numbers"
+    )
 
 
 def _bare(name: str) -> str:

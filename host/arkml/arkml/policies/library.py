@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from threading import Lock, RLock
 from typing import assert_never
 from weakref import WeakValueDictionary
@@ -74,6 +75,7 @@ class PolicyLibrary:
         guest_name: str = "",
         workspace: PolicyWorkspace | None = None,
         lock: AbstractContextManager[object] | None = None,
+        note_acting: Callable[[], None] | None = None,
     ) -> None:
         self._models = models
         self.seed = seed
@@ -84,6 +86,7 @@ class PolicyLibrary:
         self._choices = choices
         self._guest_name = guest_name
         self._chosen: dict[int, PolicyLibrary] = {}  # by the id of a choice
+        self._note_acting = note_acting
         self._workspace = workspace or PolicyWorkspace(helpers=helpers)
         self.demands = Demands(lock or RLock())
         """The demands of the sessions and brains that are open."""
@@ -111,29 +114,37 @@ class PolicyLibrary:
         before.
         """
         shape = num_features, num_actions
-        return self._load(
+        policy = self._load(
             snapshot, snapshot_format, *shape, branches_of, parts_of, is_of_guest=True
         )
+        if self._note_acting is not None:
+            self._note_acting()
+        return policy
 
     def of_session(
-        self, behaviors: Sequence[str], num_features: int | None, num_actions: int | None
+        self,
+        behaviors: Sequence[str],
+        num_features: int | None,
+        num_actions: int | None,
+        declared: Collection[str] = (),
     ) -> PolicyLibrary:
         """
         Return the library for a session: this one, or that of a policy chosen by the embedder.
 
-        `behaviors` are the declared behaviors that the session may have. Raises InvalidArguments if
-        they lead to several policies.
+        The arguments are those of `PolicyChoices.choose`. Raises InvalidArguments if several
+        policies may be meant.
         """
         if self._choices is None:
             return self
         shape = num_features, num_actions
-        chosen = self._choices.choose(behaviors, self._guest_name, *shape)
+        chosen = self._choices.choose(behaviors, self._guest_name, *shape, declared)
         if chosen is None:
             return self
         with self._lock:
             library = self._chosen.get(id(chosen))
             if library is None:
-                library = self._chosen[id(chosen)] = self.with_override(chosen)
+                note = partial(self._choices.note_acting, chosen)
+                library = self._chosen[id(chosen)] = self.with_override(chosen, note)
         return library
 
     def _load(
@@ -211,12 +222,14 @@ class PolicyLibrary:
         """True if models of guests are used, False if the embedder's policy replaces them."""
         return self._override is None and self._given is None
 
-    def with_override(self, override: Override) -> PolicyLibrary:
+    def with_override(
+        self, override: Override, note_acting: Callable[[], None] | None = None
+    ) -> PolicyLibrary:
         """
         Return a library with another policy of the embedder, for the thread that uses this one.
 
         Both share a workspace, so that agents can move from policies of this library to the new
-        ones.
+        ones. `note_acting` is called whenever the new one has loaded a policy.
         """
         return PolicyLibrary(
             self._models,
@@ -225,6 +238,7 @@ class PolicyLibrary:
             override=override,
             limits=self._limits,
             workspace=self._workspace,
+            note_acting=note_acting,
         )
 
     def become(self, successor: PolicyLibrary) -> None:
@@ -312,6 +326,8 @@ class PolicyLibrary:
             )
         digest = self._digest(snapshot)
         file = self._file(snapshot, snapshot_format, digest)
+        if self._note_acting is not None:
+            self._note_acting()
         return Network(
             file.load(None),
             find_named_roles(file.layout),

@@ -39,7 +39,8 @@ def open_inference(
     `widths` are the numbers of features and actions, None for the model's own. Raises AbiError.
     """
     with log_refusals(guest):
-        library = guest.library.of_session(guest.declared.names_of(*widths), *widths)
+        names = guest.declared.names_of(*widths)
+        library = guest.library.of_session(names, *widths, guest.declared.behaviors)
     library.prepare()
     note_container(guest, library, snapshot, snapshot_format)
     with log_refusals(guest), guest.snapshots.take(snapshot) as lease:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Unpack
 
@@ -42,17 +43,17 @@ from arkml.errors import GuestError
 from arkml.host import Source
 
 _CLOSED = "No Unity environment is loaded."
-_TEAM = "?team=0"
+_TEAM, _HAS_TEAM = "?team=0", re.compile(r"\?team=\d+\Z")
 
 
 class GuestUnityEnv(Remade, BaseEnv):
     """
     Steps a guest as ML-Agents steps a Unity player.
 
-    A behavior is called NAME?team=0 and appears with its first submit. Each submit is a step, in
-    which the other behaviors are empty. Missing actions are zeros. `reset` creates a new instance.
-    When a guest finishes or fails, its agents are interrupted, and the next `step` raises
-    UnityCommunicatorStoppedException.
+    A behavior is called NAME?team=0, unless its name ends with a team, and appears with its first
+    submit. Each submit is a step, in which the other behaviors are empty. Missing actions are
+    zeros. `reset` creates a new instance. When a guest finishes or fails, its agents are
+    interrupted, and the next `step` raises UnityCommunicatorStoppedException.
 
     Metadata of the guest's rows go to a StatsSideChannel in `side_channels`, if there is one.
     Messages on side channels go to the guest's export `arkml_side_channel(ptr, len)`, as the 16
@@ -247,7 +248,7 @@ class GuestUnityEnv(Remade, BaseEnv):
         return self._last
 
     def _meet(self, behavior: Behavior) -> Met:
-        name = behavior.name + _TEAM
+        name = behavior.name if _HAS_TEAM.search(behavior.name) else behavior.name + _TEAM
         spec = behavior_spec(behavior)
         known = self._specs.setdefault(name, spec)
         if known != spec:
