@@ -1,4 +1,7 @@
 import re
+import signal
+import subprocess
+import sys
 import time
 from dataclasses import fields
 
@@ -450,6 +453,49 @@ def test_the_limit_of_call_seconds_is_kept_in_a_fleet(make_host):
 
     assert sorted(result.failures) == [0, 1, 2]
     assert all("with its waits" in str(error) for error in result.failures.values())
+
+
+HELD_UP = """
+import sys
+import arkml
+
+limits = arkml.Limits(run_seconds=60.0, call_seconds=0.5)
+with arkml.Host(limits=limits) as host:
+    guest = host.load(sys.stdin.buffer.read())
+    print("ready", flush=True)
+    guest.call("count", 10_000_000, budget=None)
+    count = int(0.3 * 10_000_000 / guest.account.wasm_seconds)  # for so many seconds of its own
+    for _ in range(12):
+        guest.call("count", count)
+    print("alive", flush=True)
+"""
+COUNT = module(
+    function(
+        "count",
+        "(loop $on (local.set 0 (i32.sub (local.get 0) (i32.const 1))) (br_if $on (local.get 0)))",
+        "(param i32)",
+    )
+)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="the system stops no processes")
+def test_a_guest_that_waits_for_nothing_may_be_held_up_for_longer_than_a_call_may_wait():
+    with subprocess.Popen(
+        [sys.executable, "-c", HELD_UP], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        process.stdin.write(COUNT)
+        process.stdin.close()
+        process.stdin = None
+        assert process.stdout.readline() == b"ready\n"
+        for _ in range(3):
+            time.sleep(0.4)  # a call is in progress nearly always
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.6)
+            process.send_signal(signal.SIGCONT)
+        out, errors = process.communicate(timeout=300)
+
+    assert out == b"alive\n", errors.decode()
 
 
 def test_the_limit_of_frames_over_share_is_kept(make_host):

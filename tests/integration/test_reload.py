@@ -1,15 +1,17 @@
 """A rebuilt module takes over between two calls, with the state of the one before."""
 
+import gc
 import logging
 from pathlib import Path
 
 import pytest
 from tests.integration.guest_text import ACTOR, ROOT, data, function, i32, module
 
-from arkml import Reloaded
+from arkml import Host, Reloaded
 from arkml.envs.core.guest_env import GuestEnv
 from arkml.errors import (
     EntryPointMissing,
+    GuestBusy,
     GuestFailed,
     GuestTrap,
     InstanceLimitExceeded,
@@ -157,6 +159,61 @@ def test_one_that_began_anew_is_undone_too(host):
     with pytest.raises(ReloadUndone):
         guest.update()
     assert updated(guest, 1).call("sum") == 3
+
+
+@pytest.mark.parametrize("text", [b"elf", b"orc"])
+def test_a_guest_is_not_reloaded_while_its_memory_is_viewed(host, text):
+    guest, fleet = updated(host.load(counting(1)), 3), host.fleet(counting(1), 3)
+    fleet.update()
+    with guest.memory() as view, fleet.guests[1].memory():
+        for one in (guest, fleet):
+            with pytest.raises(GuestBusy, match=r"a view of the memory of .* is in use"):
+                one.reload(counting(10, text=text))
+        assert (updated(guest, 1).call("sum"), view[0]) == (4, 4)
+        assert fleet.update() == {}
+    assert fleet.call("sum").values == [2, 2, 2]
+    way = guest.reload(counting(10, text=text))
+    assert fleet.reload(counting(10, text=text)) is way
+
+
+def test_a_reload_is_undone_while_the_memory_of_the_new_module_is_viewed(host):
+    anew = counting(5, "unreachable", text=b"elf")
+    guest, fleet = updated(host.load(counting(1)), 2), host.fleet(counting(1), 3)
+    fleet.update()
+    used = host.account.total_bytes
+    assert guest.reload(anew) is fleet.reload(anew) is Reloaded.ANEW
+    with guest.memory() as view, fleet.guests[0].memory():
+        with pytest.raises(ReloadUndone):
+            guest.update()
+        assert list(fleet.update()) == [0, 1, 2]
+        assert view[0] == 5  # the view is still of the module that was given up
+        assert updated(guest, 1).call("sum") == 3
+        assert fleet.update() == {}
+    assert fleet.call("sum").values == [2, 2, 2]
+    gc.collect()
+    assert host.account.total_bytes == used
+
+
+def test_an_error_in_a_block_is_not_replaced_by_that_of_its_end():
+    kept = []
+
+    def play():
+        with Host() as host:
+            kept.append(host)
+            guest = host.load(counting(1))
+            with guest.memory() as view:
+                kept.append(view[:8])
+                raise RuntimeError("my own")
+
+    with pytest.raises(RuntimeError, match="my own") as raised:
+        play()
+    (note,) = raised.value.__notes__
+    assert "a view of the memory of guest is in use" in note
+    host = kept[0]
+    kept.clear()
+    del raised
+    gc.collect()
+    host.close()
 
 
 def test_after_the_first_calls_a_failure_is_a_failure(host):

@@ -36,6 +36,7 @@ from arkml.guests.guest import (
     is_on_trial,
     is_start,
     require_function,
+    require_unviewed,
     seeded_initializers,
     take_start,
     try_reload,
@@ -459,7 +460,7 @@ class Fleet(Sealed, Unique, Closing):
             ModuleError: The module is refused, or lacks an export by which guests were called, read
                 or written; nothing has changed.
             GuestError: The new module failed in a guest; all guests continue with the previous one.
-            GuestBusy: The fleet is in a call.
+            GuestBusy: The fleet is in a call, or the memory of a guest is viewed.
             UsageError: The fleet is closed, has no guests, or is an environment's.
 
         """
@@ -471,6 +472,7 @@ class Fleet(Sealed, Unique, Closing):
         module = (living or self.guests)[0].compile_for_reload(source)
         for guest in living:
             guest.compile_for_reload(module)  # raises what refuses it, before any changes
+        require_unviewed(living)
         FleetMemory(module).require(self._memory)
         end_trials(living)  # of an earlier reload, which this one does not undo
         try:

@@ -397,7 +397,7 @@ class Guest(Sealed, Unique, Closing):
             ModuleError: The module is refused, or lacks a function by which the guest was called;
                 nothing has changed.
             GuestError: Its initializers failed, or it did not take the state; nothing has changed.
-            GuestBusy: The guest is in a call.
+            GuestBusy: The guest is in a call, or its memory is viewed.
             UsageError: The guest is an environment's or a trial's: these make new guests.
 
         Example:
@@ -405,6 +405,7 @@ class Guest(Sealed, Unique, Closing):
 
         """
         after = self.compile_for_reload(source)
+        self._instance.require_unlent()
         self._end_trial()
         way = way_of(self.module, after)
         if way is Reloaded.KEPT and not self._keep_state(after):
@@ -487,7 +488,7 @@ class Guest(Sealed, Unique, Closing):
         def undo() -> bool:
             failed = self._calls
             self._be(before, waited)
-            failed.instance.close()
+            failed.instance.give_up()
             return True
 
         def keep() -> None:
@@ -666,6 +667,12 @@ def renew(guest: Guest, after: CompiledModule, saved: Callable[[], InstanceState
     errors of a new instance, and then the guest is unchanged.
     """
     guest._renew(after, saved)  # noqa: SLF001
+
+
+def require_unviewed(guests: Iterable[Guest]) -> None:
+    """Raise GuestBusy if the memory of one of the guests is viewed."""
+    for guest in guests:
+        guest._instance.require_unlent()  # noqa: SLF001
 
 
 def try_reload(guests: Sequence[Guest]) -> bool:

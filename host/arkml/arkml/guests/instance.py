@@ -245,7 +245,8 @@ class Instance(Unique):
         self._object_bytes = most_objects(module)
         self.control = sandbox.control
         self.lockstep, self.place = sandbox.lockstep, sandbox.place
-        self.account = Account(sandbox.lockstep, sandbox.place)
+        waits_inside = bool(sandbox.program.linkage.wasi)
+        self.account = Account(sandbox.lockstep, sandbox.place, waits_inside=waits_inside)
         self.library = shared.library
         self.limits = _limits_of(module)
         self.regions = sandbox.records.regions
@@ -435,6 +436,13 @@ class Instance(Unique):
             return
         with GUARD.held_back(), self.fiber.call_guard.kept(self.name):
             self.free()
+
+    def give_up(self) -> None:
+        """Free the instance; if its memory is viewed, the last view does so."""
+        try:
+            self.close()
+        except GuestBusy:
+            self.is_closed = True
 
     def free(self) -> None:
         """

@@ -195,17 +195,24 @@ class Account:
     """
     The seconds charged to one guest, in its present call and since it was loaded.
 
-    `place` is the guest's position in `lockstep`, which holds the sums of all its guests.
+    Args:
+        lockstep: The sums of all guests that run together.
+        place: The guest's position in it.
+        waits_inside: Whether wasm of the guest waits for other threads, as for WASI's files. Else
+            its thread was held up where it did not run: by other processes, threads of Python or
+            the system.
+
     """
 
     __slots__ = (
-        "_began", "_inner", "_kept", "_lockstep", "_older", "_place", "budget", "extra", "limits",
-        "model_seconds", "policy_seconds", "single", "wait_seconds",
+        "_began", "_inner", "_kept", "_lockstep", "_older", "_place", "_waits_inside", "budget",
+        "extra", "limits", "model_seconds", "policy_seconds", "single", "wait_seconds",
     )  # fmt: skip
 
-    def __init__(self, lockstep: Seconds, place: int) -> None:
+    def __init__(self, lockstep: Seconds, place: int, *, waits_inside: bool = False) -> None:
         self._lockstep = lockstep
         self._place = place
+        self._waits_inside = waits_inside
         self._began = -1.0  # of `began`, when `Seconds.before` was noted
         self._older = 0.0, 0.0  # of models and policies, entered since then and spent before
         self._inner = 0.0  # seconds inside of the present import that have a kind of their own
@@ -305,7 +312,9 @@ class Account:
     def charge_function(self, seconds: float) -> None:
         """Charge the seconds of a call of a game's function that this thread just ended."""
         if seconds > LONG:
-            seconds = self.counted(seconds)
+            counted = self._lockstep.counted(seconds)
+            self.add_extra(seconds - counted)  # it may have waited
+            seconds = counted
         self._lockstep.functions[self._place] += seconds
         self._lockstep.used[self._place] += seconds
 
@@ -317,11 +326,10 @@ class Account:
         self._inner = 0.0
 
     def counted(self, seconds: float, *, may_wait: bool = False) -> float:
-        """
-        Return the seconds to charge for a period that this thread just ended; `extra` gets others.
-        """
+        """Return the seconds to charge for a period that this thread just ended."""
         counted = self._lockstep.counted(seconds, may_wait=may_wait)
-        self.add_extra(seconds - counted)
+        if self._waits_inside:
+            self.add_extra(seconds - counted)
         return counted
 
     def add_wait(self, seconds: float, *, is_charged: bool) -> None:

@@ -7,9 +7,16 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import NoReturn, Self
 
+from arkml.errors import ArkmlError
+
 
 class Closing(ABC):
-    """A context manager with an idempotent `close`."""
+    """
+    A context manager with an idempotent `close`.
+
+    An error that leaves its block is not replaced by one of `close`, such as GuestBusy for a view
+    of memory that the traceback of the error keeps: this becomes a note of the error.
+    """
 
     @abstractmethod
     def close(self) -> None:
@@ -24,7 +31,12 @@ class Closing(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except ArkmlError as refusal:
+            if error is None:
+                raise
+            error.add_note(f"and it was not closed: {refusal}")
 
 
 class Unclosed:
