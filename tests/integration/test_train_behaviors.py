@@ -4,19 +4,7 @@ import json
 
 import pytest
 from tests.integration.command_line import arkml
-from tests.integration.guest_text import (
-    PUSH,
-    PUSH_TRAINING,
-    START,
-    SUBMIT,
-    SUBMIT_TRAINING,
-    TAKE_TRAINING,
-    TRAIN,
-    data,
-    function,
-    i32,
-    module,
-)
+from tests.integration.duel_guest import duel
 
 import arkml as package
 from arkml.cli.values import read_policies
@@ -24,75 +12,14 @@ from arkml.errors import UsageError
 
 QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 128}
 NAMES = ("left", "../right")
-STEPS, FRAMES = 16, 400
+FRAMES = 400
 BOSS = (
     "--policy", "2,1=training/duel/duel.onnx", "--policy", "boss=training/duel/duel.onnx",
     "--policy", "training/duel/duel.___right.onnx",
 )  # fmt: skip
 """The policies of the guest, and one that is for none of its behaviors."""
 
-_STEP, _EPISODE, _FUTURES, _HANDLES, _FEATURES, _ACTION = 0, 8, 16, 32, 64, 128
-_TEXTS = {"localhost": 256, "game": 272, NAMES[0]: 280, NAMES[1]: 288}
-_SPEC = json.dumps({
-    "behaviors": {
-        name: {"observations": [{"shape": [features]}], "actions": {"continuous": 1}}
-        for features, name in enumerate(NAMES, 2)
-    }
-}).replace('"', '\\"')  # fmt: skip
-
-
-def _text(text):
-    return f"{i32(_TEXTS[text])} {i32(len(text))}"
-
-
-def _started(number, name):
-    """Start a training or, where there is none, an inference session."""
-    place = i32(_HANDLES + 8 * number)
-    return f"""(if (call ${TRAIN} {_text("localhost")} {i32(12356)} {_text("game")} {_text(name)}
-        {i32(2 + number)} {i32(1)} {i32(_FUTURES + 8 * number)})
-      (then (global.set $infers (i32.const 1))
-        (drop (call ${START} {i32(2 + number)} {i32(1)} {i32(0)} {i32(0)} {i32(0)} {place}))))"""
-
-
-def _taken(number):
-    handle = i32(_HANDLES + 8 * number)
-    return f"""(if (i64.eqz (i64.load {handle})) (then (br_if $wait
-      (call ${TAKE_TRAINING} (i64.load {i32(_FUTURES + 8 * number)}) {handle}))))"""
-
-
-def _acted(number):
-    handle = f"(i64.load {i32(_HANDLES + 8 * number)})"
-    row = f"{i32(_FEATURES)} {i32(2 + number)}"
-    submitted = f"{handle} {i32(_ACTION)} {i32(1)} {i32(_ACTION + 8)} {i32(1)}"
-    episode = f"(i64.load {i32(_EPISODE)}) (local.get $state) (f32.const 0.5)"
-    return f"""(if (global.get $infers)
-      (then (drop (call ${PUSH} {handle} {episode} {row} (f32.const 1)))
-        (drop (call ${SUBMIT} {submitted})))
-      (else (drop (call ${PUSH_TRAINING} {handle} {episode} {row} {i32(0)} {i32(0)} (f32.const 1)))
-        (drop (call ${SUBMIT_TRAINING} {submitted}))))"""
-
-
-GUEST = module(
-    f'(@custom "arkml.spec" "{_SPEC}")',
-    "(global $infers (mut i32) (i32.const 0))",
-    *(data(at, text.encode()) for text, at in _TEXTS.items()),
-    data(_FEATURES, bytes.fromhex("0000003f000080be0000803f")),
-    function("ark_initialize", "".join(_started(*one) for one in enumerate(NAMES))),
-    function(
-        "ark_applet_update",
-        f"""(local $step i32) (local $state i32)
-        (block $wait
-          (if (i32.eqz (global.get $infers)) (then {_taken(0)} {_taken(1)}))
-          (local.set $step (i32.load {i32(_STEP)}))
-          (if (i32.eqz (local.get $step)) (then (local.set $state (i32.const 3))
-            (i64.store {i32(_EPISODE)} (i64.add (i64.load {i32(_EPISODE)}) (i64.const 1)))))
-          (if (i32.eq (local.get $step) {i32(STEPS)}) (then (local.set $state (i32.const 2))))
-          {_acted(0)} {_acted(1)}
-          (i32.store {i32(_STEP)} (i32.rem_u (i32.add (local.get $step) {i32(1)})
-            {i32(STEPS + 1)})))""",
-    ),
-    uses=(TRAIN, TAKE_TRAINING, PUSH_TRAINING, SUBMIT_TRAINING, START, PUSH, SUBMIT),
-)
+GUEST = duel(*NAMES)
 
 
 @pytest.fixture(scope="module")

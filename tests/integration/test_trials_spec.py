@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from tests.integration.command_line import ENVIRONMENT, GUESTS, arkml
+from tests.integration.duel_guest import duel
 from tests.node import NODE
 
 from arkml.envs.core.decisions import Behavior
@@ -48,6 +49,15 @@ def written(tmp_path_factory):
     run = arkml("trials", "spec", REACH, "-o", folder, "--json")
     assert run.status == 0, run.err
     return folder, run.json
+
+
+def test_a_declared_behavior_that_begins_late_has_its_class(tmp_path):
+    (tmp_path / "duel.wat").write_bytes(duel("early", "late", late=60, slots=3))
+    run = arkml("trials", "spec", tmp_path / "duel.wat", "-o", tmp_path / "spec")
+    classes = read_spec(tmp_path / "spec" / "cogment.yaml").actor_classes
+
+    assert run.status == 0, run.err
+    assert [one.name for one in classes] == ["early", "late"]
 
 
 def test_a_guest_has_a_spec_file_with_a_class_for_each_behavior(written):

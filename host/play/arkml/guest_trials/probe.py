@@ -15,6 +15,8 @@ from arkml.envs.core.decisions import Behavior, Decision
 from arkml.envs.core.guest_env import GuestEnv, core_of
 from arkml.errors import GuestStalled, UsageError
 from arkml.guest_trials.behavior_actions import ActionRule
+from arkml.sessions.branches import DeclaredBranches
+from arkml.sessions.declarations import ANY
 from arkml.trials.core.parameters import MOST_ACTORS
 
 _MOST_STEPS: Final = 1_000
@@ -40,20 +42,24 @@ def probe(env: GuestEnv) -> tuple[GuestClass, ...]:
     """
     Return the classes of a guest, by playing default actions until each behavior has submitted.
 
-    The environment is reset with the seed 0, and not reset again. A class has the number of slots
-    that is declared, or that its first submit has rows. Raises GuestError for a guest that fails
-    before, and UsageError for a guest with more agents than a trial may have actors.
+    The environment is reset with the seed 0, and not reset again. Behaviors that the module
+    declares may come late, or never: they are played for while there is time. A class has the
+    number of slots that is declared, or that its first submit has rows. Raises GuestError for a
+    guest that fails before, and UsageError for a guest with more agents than a trial may have
+    actors.
     """
     first: dict[str, Decision] = {}
     step = env.reset(seed=0)
     newest = 0
+    declared = DeclaredBranches(env.module.info.spec).behaviors.keys() - {ANY}
     for number in range(_MOST_STEPS):
         for decision in step.decisions:
             if decision.behavior.name not in first:
                 first[decision.behavior.name] = decision
                 newest = number
         has_all = not _awaited(env, first)
-        if step.has_ended or (has_all and number - newest >= _SETTLED):
+        is_settled = number - newest >= _SETTLED and declared <= first.keys()
+        if step.has_ended or (has_all and is_settled):
             break
         waiting = env.decision
         assert waiting is not None
