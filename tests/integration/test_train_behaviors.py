@@ -107,6 +107,16 @@ def test_a_policy_whose_name_no_session_has_is_an_error_at_the_end(trained):
     assert "the policy of boss never acted: no session of this name opened with it" in run.err
 
 
+@pytest.mark.parametrize("command", ["evaluate", "record", "publish"])
+def test_a_command_that_plays_one_behavior_says_so(trained, command):
+    _, folder = trained
+    words = ("duel.wat", "--policy", "left=training/duel/duel.onnx")
+    run = arkml(command, *words, *(() if command == "evaluate" else ("-o", "out")), cwd=folder)
+
+    assert run.status == 2
+    assert "here it is FILE, for the agents of --behavior left" in run.err
+
+
 def test_two_policies_of_one_name_are_refused(trained):
     _, folder = trained
     file = "training/duel/duel.onnx"

@@ -173,6 +173,9 @@ def read_policy(
     from arkml.policies.describe import require_loadable
     from arkml.policies.policy_files import PolicyFile, read_policy_file
 
+    name, _, file = str(path).partition("=")
+    if file and not path.is_file() and Path(file).is_file():
+        raise UsageError(f"--policy {path}: here it is FILE, for the agents of --behavior {name}")
     data = read_policy_file(path, limits)
     models = model_cache(limits, backend)
     try:
