@@ -204,6 +204,23 @@ def test_a_guest_that_is_configured_has_no_scores(tmp_path):
     assert site.scores is None
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, "No evaluation: none was asked for."),
+        (
+            {"episodes": 3},
+            "No evaluation: guest starts no training: it imports no function that does",
+        ),
+    ],
+)
+def test_the_card_says_why_there_is_no_evaluation(tmp_path, options, reason):
+    site = published(tmp_path, **options)
+
+    assert site.scores is None
+    assert reason in (site.folder / "README.md").read_text()
+
+
 def test_a_policy_of_other_widths_than_a_guest_declares_is_refused_with_both(tmp_path):
     with pytest.raises(InvalidArguments, match=r"the model takes 2 features .*, 125 are given"):
         published(tmp_path, GUESTS / "c_sorter.wasm")

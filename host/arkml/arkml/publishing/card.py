@@ -32,6 +32,7 @@ LICENSES = frozenset(
 )
 """Licenses that Hugging Face knows by the identifiers of SPDX, which its hub checks."""
 
+_MOST_OF_REASON = 500  # characters
 _SUFFIX = re.compile("-(only|or-later)$")
 
 
@@ -44,6 +45,7 @@ class Card(NamedTuple):
         license: The identifier of a license, empty for none.
         trained: How the policy was trained, in the words of the author, or empty.
         facts: Facts about the training that are known without the author.
+        unrated: Why there is no evaluation, empty if there is one.
 
     """
 
@@ -51,6 +53,7 @@ class Card(NamedTuple):
     license: str
     trained: str
     facts: Facts
+    unrated: str = ""
 
 
 def card_files(
@@ -78,7 +81,7 @@ def card_files(
         "",
         "## Scores",
         "",
-        *_scores(scores, seed),
+        *_scores(scores, seed, card.unrated),
         "",
         "## Observations and actions",
         "",
@@ -147,12 +150,9 @@ def _training(card: Card) -> Iterator[str]:
         yield f"| {_plain(name)} | {_plain(value)} |"
 
 
-def _scores(scores: EvaluationResult | None, seed: int) -> Iterator[str]:
+def _scores(scores: EvaluationResult | None, seed: int, unrated: str) -> Iterator[str]:
     if scores is None:
-        yield (
-            "No evaluation: the guest starts no training, ends no episode or is configured, or none"
-            " was asked for."
-        )
+        yield f"No evaluation: {_plain(unrated[:_MOST_OF_REASON])}."
         return
     yield "| episodes | seed | mean return | deviation | mean length | success |"
     yield "| ---: | ---: | ---: | ---: | ---: | ---: |"

@@ -200,8 +200,15 @@ def publish(
             " it runs here, so its custom section arkml.spec has to say what it observes"
         )
     # An evaluation calls no `configure`: its scores would be of another game.
-    is_scored = episodes > 0 and not numbers and shown is not None
-    scores = scored(cast, episodes) if is_scored else None
+    scores: EvaluationResult | None = None
+    unrated = "none was asked for"
+    if shown is None:
+        unrated = "the functions of the game are those of a page"
+    elif numbers:
+        unrated = "the guest is configured, and an evaluation configures none"
+    elif episodes:
+        found = scored(cast, episodes)
+        scores, unrated = (None, found) if isinstance(found, str) else (found, "")
     stem = Path(name).stem or "guest"
     games = [one.game for one in declared if one.game is not None]
     named = [game.title for game in games if game.title]
@@ -210,7 +217,7 @@ def publish(
         if isinstance(policy, bytes)
         else training_facts(Path(policy), cast.policy, compiled.digest)
     )
-    card = Card(title or (named or [stem])[0], license, trained, known)
+    card = Card(title or (named or [stem])[0], license, trained, known, unrated)
     loaded = {f"{stem}.wasm": plan.wasm, POLICY: acting.kernel}
     site = {
         "plan": {**plan.document, "trains": trains},

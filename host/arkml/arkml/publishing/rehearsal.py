@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,14 +119,14 @@ def _shown(cast: Cast, *, trains: bool) -> ReplayDocument:
         return document_of(trace, cast.data, spec=cast.spec)
 
 
-def scored(cast: Cast, episodes: int) -> EvaluationResult | None:
+def scored(cast: Cast, episodes: int) -> EvaluationResult | str:
     """
     Evaluate the policy over this number of episodes, and return the result.
 
-    Returns None for a guest that starts no training, ends no episode, or imports WASI, which an
+    Returns the reason for a guest that starts no training, ends no episode, or imports what an
     evaluation does not grant. Raises the errors of the guest.
     """
-    with suppress(NotFound, LinkError):
+    try:
         return evaluate(
             cast.data,
             cast.policy,
@@ -139,7 +138,8 @@ def scored(cast: Cast, episodes: int) -> EvaluationResult | None:
             limits=cast.limits,
             wasi=True,
         )
-    return None
+    except (NotFound, LinkError) as error:
+        return str(error)
 
 
 def _played(cast: Cast, trace: Path, *, trains: bool) -> None:
