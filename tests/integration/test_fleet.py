@@ -460,6 +460,56 @@ def test_a_guest_is_replaced_in_its_place_by_one_that_is_initialized(host):
         gone.call("frames")
 
 
+def test_a_guest_is_replaced_without_a_look_at_all_others(host):
+    steps = []
+    for size in (4, 400):
+        fleet, seen = host.fleet(ACTOR, size), []
+        fleet.replace(fleet.guests[1])  # what the first one makes, the next ones find
+        sys.setprofile(lambda _frame, event, _thing, seen=seen: seen.append(event))
+        try:
+            fleet.replace(fleet.guests[2])
+        finally:
+            sys.setprofile(None)
+        steps.append(len(seen))
+
+    assert steps[1] < steps[0] + 100
+
+
+def test_guests_keep_their_indices_and_names_whoever_comes_and_goes(host):
+    chance, fleet, other = random.Random(3), host.fleet(ACTOR, 5), host.fleet(ACTOR, 1)
+    for _ in range(120):
+        guests = fleet.guests
+        names = [guest.name for guest in guests]
+        index = chance.randrange(len(guests))
+        guest, change = guests[index], chance.choice(["close", "fail", "join", "remove", "replace"])
+        if change == "close":
+            guest.close()
+            other.join()  # which takes the place in memory of the one that was closed
+        elif change == "fail":
+            with suppress(GuestTrap, GuestFailed):
+                guest.call("boom")
+            fleet.replace(guest)
+        elif change == "join":
+            fleet.join()
+        elif change == "remove" and len(guests) > 2:
+            fleet.remove(guest)
+            del names[index]
+        elif change == "replace":
+            new = fleet.replace(guest)
+            assert fleet.guests == (*guests[:index], new, *guests[index + 1 :])
+
+        now = [guest.name for guest in fleet.guests]
+        live = [(i, calls_of(one)) for i, one in enumerate(fleet.guests)]
+        live = [(i, calls) for i, calls in live if not calls.instance.is_closed]
+        assert now[: len(names)] == names
+        assert len(set(now)) == len(now)
+        noted = [calls.instance.lockstep.indices[calls.place] for _, calls in live]
+        assert noted == [i for i, _ in live]
+        assert fleet._members.labels == {
+            one: int(one.name.rpartition("#")[2]) for one in fleet.guests
+        }
+
+
 def test_a_failed_guest_is_reported_until_it_is_replaced(fleet):
     write(fleet.guests[5], [TRAP])
     before = [fleet.call("frame").failures for _ in range(2)]

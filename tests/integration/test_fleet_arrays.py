@@ -121,6 +121,8 @@ def test_a_guest_that_fails_by_its_argument_fails_alone(fleet):
     ((np.arange(5), 2.5), "argument 2 of add: 2.5 does not fit an i64: it takes a number, or a"),
     ((np.arange(5), [1, 2, 3, 4, 5]), "argument 2 of add: [1, 2, 3, 4, 5] does not fit an i64: it"
      " takes a number, or a numpy array of one for each guest"),
+    (([1, 2, 3, 4, 5], 0), "add: [1, 2, 3, 4, 5] does not fit an i32: it takes a number, or a numpy"
+     " array of one for each guest"),
     ((np.arange(5),), "add takes 2 arguments (i32 i64), 1 given"),
 ])  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused_before_any_guest_runs(fleet, arguments, text):

@@ -4,6 +4,7 @@
 import asyncio
 import logging
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -653,6 +654,35 @@ def test_a_function_that_cannot_take_the_numbers_is_refused_at_load(make_host, g
     host = make_host(imports={("env", "f"): given})
     with pytest.raises(LinkError, match=text):
         host.load(passing("f", params), name="npc.wasm")
+
+
+def _of_memories(memory: Memory, x):
+    return x
+
+
+def _of_one(caller: CallingGuest, x):
+    return x
+
+
+def _of_many(callers: "arkml.CallingGuests", x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("given", "many", "text"),
+    [
+        (_of_memories, True, "'memory' annotated with Memory, and takes many guests at once:"
+         " annotate it with arkml.CallingGuests, each of which has a memory"),
+        (_of_one, True, "'caller' annotated with CallingGuest, and takes many guests at once"),
+        (_of_many, False, "'callers' annotated with CallingGuests, and takes one guest: annotate it"
+         " with arkml.CallingGuest, or declare the function with arkml.game_function(many=True)"),
+    ],
+)  # fmt: skip
+def test_annotations_of_the_other_kind_of_function_are_refused(make_host, given, many, text):
+    function = game_function(many=many)(given)
+    host = make_host(imports={("env", "f"): function})
+    with pytest.raises(LinkError, match=re.escape(text)):
+        host.load(passing("f", "i32", "i32"))
 
 
 def test_annotations_that_contradict_the_import_are_refused(make_host):

@@ -116,6 +116,13 @@ def test_arguments_that_are_not_utf_8_are_refused(host):
     assert guest.run_cmdlet("connect") == b""
 
 
+@pytest.mark.parametrize("wrong", [b"connect", bytearray(b"connect"), 5], ids=repr)
+def test_arguments_that_are_no_texts_are_refused(host, wrong):
+    guest = host.load(GUESTS / "c_kinds.wasm")
+    with pytest.raises(UsageError, match=r"^arguments is .*: it takes a text, or a list of texts$"):
+        guest.run_cmdlet(wrong)
+
+
 def test_the_words_of_an_earlier_call_are_not_told_again(host):
     guest = host.load(
         taking(

@@ -103,6 +103,19 @@ def test_applets_replay_equal(make_host, path, name):
     assert sum(len(frame.submits) for frame in frames) == submits
 
 
+def test_a_guest_whose_file_has_no_utf_8_name_replays_with_its_error(make_host, path):
+    source = path.with_name(os.fsdecode(b"bad\xff.wasm"))
+    source.write_bytes(ACTOR)
+    host = make_host(trace=often(path))
+    with pytest.raises(GuestTrap):
+        host.load(source).call("boom")
+    host.close()
+
+    assert read_trace(path).head.name == r"bad\udcff.wasm"
+    with Replay(path, source) as replay:
+        assert [str(frame.error).split()[0] for frame in replay] == [r"bad\udcff.wasm"]
+
+
 def scaled():
     return weight("w", np.array([[0.5], [-0.25]]))
 

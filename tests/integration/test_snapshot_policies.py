@@ -29,6 +29,7 @@ from tests.integration.test_policy_changes import (
     adding,
     choosing,
     linear,
+    noisy,
     player,
 )
 
@@ -129,6 +130,19 @@ def test_a_state_whose_agents_remember_more_is_refused_and_changes_nothing(make_
     guest.call("step", 1)
     guest.restore(state)
     assert acted(guest) == [3]
+
+
+def test_agents_of_a_policy_with_noise_alone_remember_no_number(make_host):
+    hosts = [make_host(policy=policy) for policy in (noisy((2, 0)), SUM)]
+    guests = [opened(host, DOUBLE) for host in hosts]
+    for guest in guests:
+        acted(guest, 2)
+    states = [guest.snapshot() for guest in guests]
+
+    with pytest.raises(StateRefused, match="remember 1 numbers, those of the present policy 0"):
+        guests[0].restore(states[1])
+    with pytest.raises(StateRefused, match="remember 0 numbers, those of the present policy 1"):
+        guests[1].restore(states[0])
 
 
 def test_agents_that_a_policy_began_to_keep_after_the_snapshot_begin_anew(make_host):

@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import os
 import threading
 import zlib
 from contextlib import suppress
@@ -697,6 +698,18 @@ with Host() as host:
     )
 
     assert ended.stdout.strip() == "interrupted None 1", ended.stderr
+
+
+def test_a_guest_whose_file_has_no_utf_8_name_is_saved(host, tmp_path):
+    source = tmp_path / os.fsdecode(b"bad\xff.wasm")
+    source.write_bytes(COUNTER)
+    guest, fleet = host.load(source), host.fleet(source, 2)
+    guest.snapshot().save(tmp_path / "guest.state")
+    fleet.snapshot().save(tmp_path / "fleet.state")
+
+    assert guest.name == "bad\udcff.wasm"
+    assert GuestSnapshot.load(tmp_path / "guest.state").name == r"bad\udcff.wasm"
+    assert FleetSnapshot.load(tmp_path / "fleet.state").name == r"bad\udcff.wasm"
 
 
 def test_a_file_is_written_and_read_by_its_name(host, tmp_path):

@@ -81,7 +81,7 @@ def test_the_examples_of_the_page_pass(run_pytest):
                      f"--guest={APPLET}", f"--guest={GUESTS / 'as_applet.wasm'}", "-v")  # fmt: skip
 
     assert run.returncode == 0, run.stdout
-    assert "10 passed" in run.stdout
+    assert "14 passed" in run.stdout
     assert "test_it_runs_for_ten_seconds[as_applet.wasm] PASSED" in run.stdout
 
 
@@ -96,7 +96,7 @@ def test_the_example_of_a_game_passes(run_pytest, tmp_path):
     run = run_pytest(example, "--guest=npc.wasm")
 
     assert run.returncode == 0, run.stdout
-    assert "1 passed" in run.stdout
+    assert "2 passed" in run.stdout
 
 
 def test_a_test_suite_names_its_guest_and_options_itself(run_pytest):
@@ -113,6 +113,55 @@ def test_a_test_suite_names_its_guest_and_options_itself(run_pytest):
     )
 
     assert run.returncode == 0, run.stdout
+
+
+def test_a_guest_of_the_plugin_is_saved_viewed_timed_and_reloaded(run_pytest):
+    run = run_pytest(
+        "from arkml import Reloaded\n"
+        "def test_it(guest, guest_file):\n"
+        "    saved = guest.snapshot()\n"
+        "    before = bytes(guest.read_memory(0, 65536))\n"
+        "    guest.update(frames=5)\n"
+        "    assert guest.account.run_seconds > 0\n"
+        "    assert guest.name == guest_file.name\n"
+        "    assert guest.reload(guest_file) is Reloaded.KEPT\n"
+        "    guest.restore(saved)\n"
+        "    with guest.memory() as view:\n"
+        "        assert bytes(view[:65536]) == before\n",
+        f"--guest={APPLET}",
+    )
+
+    assert run.returncode == 0, run.stdout
+
+
+def test_a_fleet_of_the_plugin_is_called_fed_saved_and_ended_by_a_time_limit(run_pytest, tmp_path):
+    (tmp_path / "counter.wat").write_text("""(module
+        (memory (export "memory") 1) (global (export "count") i32 (i32.const 64))
+        (func (export "spin") (loop (br 0)))
+        (func (export "same") (param i32) (result i32) (local.get 0))
+        (func (export "ark_applet_update")
+            (i32.store (i32.const 64) (i32.add (i32.const 1) (i32.load (i32.const 64))))))""")
+    run = run_pytest(
+        f"{ALARM}\n"
+        "import numpy as np\n"
+        "import pytest\n"
+        "def test_it(arkml_host):\n"
+        "    with arkml_host.fleet('counter.wat', 3) as fleet:\n"
+        "        assert fleet.update(2) == {}\n"
+        "        saved = fleet.snapshot()\n"
+        "        fleet.write('count', np.int32([5, 6, 7]))\n"
+        "        assert fleet.read('count', np.int32).tolist() == [5, 6, 7]\n"
+        "        fleet.restore(saved)\n"
+        "        assert fleet.read('count', np.int32, only=[1]).tolist() == [2]\n"
+        "        assert fleet.call('same', np.arange(3)).values == [0, 1, 2]\n"
+        "        assert len(fleet) == len(fleet.guests) == 3\n"
+        "        arm(0.05)\n"
+        "        with pytest.raises(TimeUp):\n"
+        "            fleet.call('spin', budget=None)\n",
+    )
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "panicked" not in run.stderr
 
 
 def test_a_test_without_a_guest_says_what_to_do(run_pytest):

@@ -487,7 +487,10 @@ def _choices(policies: Policies, limits: Limits) -> dict[object, Given]:
     found: dict[object, Given] = {}
     for key, policy in policies.items():
         which = policy if isinstance(policy, str | bytes | os.PathLike) else id(policy)
-        given = made.get(which) or policy_source(policy).read(limits)
+        try:
+            given = made.get(which) or policy_source(policy).read(limits)
+        except UsageError as error:
+            raise UsageError(f"policies[{cut_repr(key)}]: {error}") from error
         if given is None:
             raise UsageError(f"policies has None for {cut_repr(key)}: leave the key out")
         found[key] = made[which] = given

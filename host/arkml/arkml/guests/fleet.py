@@ -665,10 +665,10 @@ class Fleet(Sealed, Unique, Closing):
         labels: list[int] = []
         try:
             with self._call_guard.kept(self.name):
-                labels = self._free_labels(formers)
+                labels, indices = self._free_labels(formers), self._indices_of(formers)
                 added.extend(self._make(label, self._module) for label in labels)
                 self._coming.update(zip(labels, map(weakref.ref, added), strict=True))
-                self._number(zip(self._indices_of(formers), added, strict=True))
+                self._number(zip(indices, added, strict=True))
             raise_first(self._initialize(added, RUN_SECONDS, seed))
             end_trials([former for former in formers if former is not None])
             with self._changing():
@@ -688,17 +688,25 @@ class Fleet(Sealed, Unique, Closing):
                 self._coming.pop(label, None)
         return added
 
-    def _indices_of(self, formers: Sequence[Guest | None]) -> Iterator[int]:
-        """Yield the indices of guests that come after `formers`, or at the end for None."""
-        indices = {guest: index for index, guest in enumerate(self.guests)}
-        ends = count(len(indices))
-        return (next(ends) if former is None else indices[former] for former in formers)
+    def _indices_of(self, formers: Sequence[Guest | None]) -> list[int]:
+        """Return the indices of guests that come after `formers`, or at the end for None."""
+        ends = count(len(self.guests))
+        return [next(ends) if former is None else self._index_of(former) for former in formers]
+
+    def _index_of(self, guest: Guest) -> int:
+        """Return the index of a guest of this fleet, by a search only where it is not noted."""
+        guests, noted = self.guests, self._parts.lockstep.indices[calls_of(guest).place]
+        if noted < len(guests) and guests[noted] is guest:
+            return noted
+        return guests.index(guest)  # closed, or a change was cut off before it numbered them
 
     def _number(self, guests: Iterable[tuple[int, Guest]]) -> None:
         """Let functions of the game know guests by their indices."""
         indices = self._parts.lockstep.indices
         for index, guest in guests:
-            indices[calls_of(guest).place] = index
+            calls = calls_of(guest)
+            if not calls.instance.is_closed:  # else its place may be another guest's
+                indices[calls.place] = index
 
     def _free_labels(self, formers: Sequence[Guest | None]) -> list[int]:
         """
@@ -708,11 +716,15 @@ class Fleet(Sealed, Unique, Closing):
         `_require_there` does.
         """
         self._require_there(formers)
-        labels = self._members.labels
-        coming = list(self._coming.items())  # in one step: other threads take theirs out meanwhile
-        taken = {*labels.values(), *(label for label, guest in coming if guest() is not None)}
-        others = (label for label in count() if label not in taken)
+        labels, others = self._members.labels, self._unused_labels()
         return [next(others) if one is None else labels[one] for one in formers]
+
+    def _unused_labels(self) -> Iterator[int]:
+        """Yield the numbers that no guest has in its name; nothing is read until the first."""
+        coming = list(self._coming.items())  # in one step: other threads take theirs out meanwhile
+        taken = {label for label, guest in coming if guest() is not None}
+        taken.update(self._members.labels.values())
+        yield from (label for label in count() if label not in taken)
 
     def _require_there(self, formers: Sequence[Guest | None]) -> None:
         """Raise GuestBusy if a former guest has left, UsageError once the fleet is closed."""
@@ -742,22 +754,31 @@ class Fleet(Sealed, Unique, Closing):
             calls = calls_of(guest)
             self._parts.told.discard(calls)
             self._parts.shares.forget(calls.place)
-        stay = [leaving.get(guest, guest) for guest in before.guests]
+        guests, indices = list(before.guests), {one: self._index_of(one) for one in leaving}
+        gone = sorted(indices[one] for one, successor in leaving.items() if successor is None)
+        for guest, successor in leaving.items():
+            if successor is not None:
+                guests[indices[guest]] = successor
+        for index in reversed(gone):
+            del guests[index]
         coming, successors = coming or {}, set(leaving.values())
-        more = (guest for guest in coming if guest not in successors)
-        guests = (*(guest for guest in stay if guest is not None), *more)
+        guests.extend(guest for guest in coming if guest not in successors)
         labels = {**before.labels, **coming}
+        for guest in leaving:
+            del labels[guest]
         # One assignment, so that a signal handler that raises finds the old or the new members.
         self._members = _Members(
-            guests,
-            {guest: labels[guest] for guest in guests},
+            tuple(guests),
+            labels,
             sum((guest.statistics for guest in leaving), before.past),
             sum((guest.account.without_memory() for guest in leaving), before.past_usage),
             {},
         )
         for guest in leaving:
             calls_of(guest).instance.free()
-        self._number(enumerate(guests))
+        moved = gone[0] if gone else len(before.guests)
+        self._number((indices[one], new) for one, new in leaving.items() if new is not None)
+        self._number(enumerate(guests[moved:], moved))  # last: it knows where those are now
 
     def _initialize(
         self, guests: Sequence[Guest], budget: Budget, seed: int | None = None

@@ -777,7 +777,7 @@ def _joined(arguments: str | Sequence[str]) -> bytes:
 
 
 def _with_spaces(arguments: Sequence[str]) -> str:
-    if not isinstance(arguments, Sequence):
+    if not isinstance(arguments, Sequence) or isinstance(arguments, BytesLike):
         raise UsageError(f"arguments is {cut_repr(arguments)}: it takes a text, or a list of texts")
     for argument in arguments:
         if not isinstance(argument, str) or not argument or " " in argument:

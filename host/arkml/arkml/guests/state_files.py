@@ -20,6 +20,7 @@ from arkml.abi.codes import SnapshotFormat
 from arkml.base.files import read_file
 from arkml.base.output_files import path_of
 from arkml.base.short_reprs import cut_repr
+from arkml.base.texts import encodable
 from arkml.errors import AbiError, StateRefused, Unavailable, UsageError
 from arkml.guests.instance import NO_COMPILER, InstanceState, StartupProgress
 from arkml.limits import GIB, require_whole
@@ -288,7 +289,7 @@ def written_states(
     """
     models = _Models()
     guests = [None if state is None else _packed(state, kinds, models) for state in states]
-    body = StateBody(kind, module, name, list(kinds), models.data, guests)
+    body = StateBody(kind, module, encodable(name), list(kinds), models.data, guests)
     content = zlib.compress(msgspec.msgpack.encode(body), _LEVEL)
     return _MAGIC + bytes((_VERSION,)) + hashlib.sha256(content).digest() + content
 
@@ -367,7 +368,7 @@ def _packed_future(one: SavedFuture) -> _Future:
 
 def _packed_error(error: Exception) -> _Error:
     name = type(error).__name__ if isinstance(error, AbiError) else Unavailable.__name__
-    return _Error(name, str(error))
+    return _Error(name, encodable(str(error)))
 
 
 def _packed_brain(one: SavedBrain, models: _Models) -> _Brain:

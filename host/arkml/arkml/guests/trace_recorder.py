@@ -16,6 +16,7 @@ from arkml.base.loggers import SafeLogger
 from arkml.base.output_files import path_of
 from arkml.base.release import RELEASE
 from arkml.base.short_reprs import cut_repr, short_repr
+from arkml.base.texts import encodable
 from arkml.errors import GuestError, GuestExit, GuestTrap, UsageError
 from arkml.guests.call_loop import CallLoop
 from arkml.guests.guest import helpers
@@ -286,7 +287,7 @@ def _head(module: CompiledModule, name: str, wasi: WasiGrant | None, *, stub_mis
     return Head(
         release=RELEASE,
         module=module.digest,
-        name=name,
+        name=encodable(name),
         began=time.time_ns(),
         limits=asdict(module.limits),
         imports=[call.name for call in import_calls()],
@@ -444,7 +445,7 @@ class GuestRecorder:
             code = error.code
         elif isinstance(error, GuestExit):
             code = str(error.status)
-        self._events.append(Failed(type(error).__name__, str(error), code))
+        self._events.append(Failed(type(error).__name__, encodable(str(error)), code))
         self._flush()
 
     def add(self, event: Event) -> None:

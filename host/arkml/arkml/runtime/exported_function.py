@@ -70,6 +70,9 @@ class RawFunction(NamedTuple):
     owner: Any
 
 
+_FOR_MANY = ": it takes a number, or a numpy array of one for each guest"
+
+
 def calls_of(functions: Iterable[RawFunction]) -> Calls:
     """Return records, uint64, [n, 8], that call functions without arguments and results."""
     found = array("Q")
@@ -160,8 +163,8 @@ class ExportedFunction:
                 f" {count} given"
             )
 
-    def set_arguments(self, arguments: Sequence[Number]) -> None:
-        """Store the arguments of the next call, or raise UsageError."""
+    def set_arguments(self, arguments: Sequence[Number], way_out: str = "") -> None:
+        """Store the arguments of the next call, or raise UsageError, which ends with `way_out`."""
         self.require_count(len(arguments))
         self.ready()
         offset = bindings.VALUE_OFFSET
@@ -169,7 +172,9 @@ class ExportedFunction:
             try:
                 _ENCODE[kind](self._arguments, offset, _number(kind, value))
             except (TypeError, ValueError, OverflowError, struct.error):
-                raise UsageError(f"{self.name}: {cut_repr(value)} does not fit an {kind}") from None
+                raise UsageError(
+                    f"{self.name}: {cut_repr(value)} does not fit an {kind}{way_out}"
+                ) from None
             offset += bindings.VALUE_SIZE
 
     def result(self) -> Number | tuple[Number, ...] | None:
@@ -229,7 +234,7 @@ class ResultRoom:
         if not any(_is_array(one) for one in arguments):
             self.calls = self._shared
             if arguments or self._first.params:
-                self._first.set_arguments(arguments)  # type: ignore[arg-type]  # none is an array
+                self._first.set_arguments(arguments, _FOR_MANY)  # type: ignore[arg-type]  # no array
             return
         self._first.require_count(len(arguments))
         name = self._first.name
@@ -305,8 +310,7 @@ def _column_of(what: str, kind: str, value: Numbers, count: int) -> npt.NDArray[
             return np.array(_number(kind, value), _STORED[kind])  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             raise UsageError(
-                f"{what}: {cut_repr(value)} does not fit an {kind}: it takes a number, or a numpy"
-                " array of one for each guest"
+                f"{what}: {cut_repr(value)} does not fit an {kind}{_FOR_MANY}"
             ) from None
     if isinstance(value, np.ma.MaskedArray):
         raise UsageError(f"{what} is an array with a mask: give its numbers, by .filled()")

@@ -215,6 +215,10 @@ Each: TypeAlias = Callable[[int], tuple[str, GuestMemory, int]]
 """Returns the name, the memory and its pages of the guest at a place of an array."""
 
 
+_OF_ONE, _OF_MANY = {"Memory": False, "CallingGuest": True}, {"CallingGuests": True}
+"""Annotations that a function gets no number for, and whether each is a caller, by its kind."""
+
+
 class BoundFunction:
     """A function of the game, bound to one import of a module."""
 
@@ -385,7 +389,7 @@ class BoundFunction:
             if parameter.kind is parameter.VAR_POSITIONAL:
                 takes_any = True
             elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                wants = self._wants(parameter.annotation)
+                wants = self._wants(parameter, module)
                 if wants is None:
                     numbers.append(parameter)
                 else:
@@ -409,12 +413,28 @@ class BoundFunction:
             self._compare(signature.return_annotation, self._results[0], "its result", module)
         return tuple(given)
 
-    def _wants(self, annotation: Any) -> bool | None:
-        """Return True for a caller, False for a memory, None for a number."""
+    def _wants(self, parameter: inspect.Parameter, module: str) -> bool | None:
+        """
+        Return True for a caller, False for a memory, None for a number.
+
+        Raises LinkError for an annotation that is for functions of the other kind.
+        """
+        annotation = parameter.annotation
         name = getattr(annotation, "__name__", annotation)
         text = name.rpartition(".")[2] if isinstance(name, str) else ""
-        names = {"CallingGuests": True} if self.many else {"Memory": False, "CallingGuest": True}
-        return names.get(text)
+        if text in (_OF_ONE if self.many else _OF_MANY):
+            way_out = (
+                "takes many guests at once: annotate it with arkml.CallingGuests, each of which"
+                " has a memory"
+                if self.many
+                else "takes one guest: annotate it with arkml.CallingGuest, or declare the function"
+                " with arkml.game_function(many=True)"
+            )
+            raise LinkError(
+                f"{module}: the game's function {self.label} has {parameter.name!r} annotated with"
+                f" {text}, and {way_out}"
+            )
+        return (_OF_MANY if self.many else _OF_ONE).get(text)
 
     def _compare(self, annotation: Any, kind: str, what: str, module: str) -> None:
         """Raise LinkError for a number whose annotation contradicts the import."""

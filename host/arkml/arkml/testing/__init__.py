@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         RecordingSink,
     )
     from arkml.testing.proxy import Proxy, proxy_text
-    from arkml.testing.threaded import ThreadedGuest, ThreadedHost
+    from arkml.testing.threaded import ThreadedFleet, ThreadedGuest, ThreadedHost
 
 __path__ = extend_path(__path__, __name__)
 
@@ -28,6 +28,7 @@ __all__ = [
     "RecordedBatch",
     "RecordingPolicies",
     "RecordingSink",
+    "ThreadedFleet",
     "ThreadedGuest",
     "ThreadedHost",
     "proxy_text",
@@ -42,6 +43,7 @@ _HOMES = {
     "RecordedBatch": "arkml.testing.fakes",
     "RecordingPolicies": "arkml.testing.fakes",
     "RecordingSink": "arkml.testing.fakes",
+    "ThreadedFleet": "arkml.testing.threaded",
     "ThreadedGuest": "arkml.testing.threaded",
     "ThreadedHost": "arkml.testing.threaded",
     "proxy_text": "arkml.testing.proxy",

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+
+import numpy.typing as npt
 
 from arkml.base.closing import Closing, Unclosed
 from arkml.base.sealed import Sealed
 from arkml.errors import GuestError
-from arkml.guests.call_loop import Reply
+from arkml.guests.call_loop import CallLoop, Reply
 from arkml.guests.counts import Statistics
+from arkml.guests.fleet import Fleet, raise_first
+from arkml.guests.fleet_call import FleetResult
+from arkml.guests.fleet_memory import Array, Shape
 from arkml.guests.guest import Guest
+from arkml.guests.reloading import Reloaded, Remake
+from arkml.guests.snapshots import FleetSnapshot, GuestSnapshot
 from arkml.guests.trace_recorder import Trace
 from arkml.host import Host, Policies, Source, loader_of, read_source
 from arkml.limits import RUN_SECONDS, Backend, Budget, Limits, Threads, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.policy import Policy
+from arkml.runtime.account import Usage
 from arkml.runtime.compiled_module import CompiledModule
+from arkml.runtime.exported_function import Numbers
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.memory import BytesLike
 from arkml.runtime.module.description import ModuleInfo
@@ -86,9 +96,17 @@ class ThreadedGuest(Sealed, Closing):
         """
         return self._run(self.guest.persist)
 
-    def restore(self, state: BytesLike) -> None:
-        """Give the guest the state that `persist` returned."""
+    def snapshot(self) -> GuestSnapshot:
+        """Return a copy of the whole state of the guest, for `restore`."""
+        return self._run(self.guest.snapshot)
+
+    def restore(self, state: GuestSnapshot | BytesLike) -> None:
+        """Return the guest to a state that `snapshot` or `persist` returned."""
         self._run(partial(self.guest.restore, state))
+
+    def reload(self, source: Source | CompiledModule) -> Reloaded:
+        """Continue with a rebuilt module from the next call on, as `Guest.reload` does."""
+        return self._run(partial(self.guest.reload, source))
 
     def read_memory(self, pointer: int, size: int) -> bytes:
         """Return a copy of guest memory."""
@@ -97,6 +115,15 @@ class ThreadedGuest(Sealed, Closing):
     def write_memory(self, pointer: int, data: BytesLike) -> None:
         """Write guest memory."""
         self._run(partial(self.guest.write_memory, pointer, data))
+
+    def memory(self) -> AbstractContextManager[memoryview]:
+        """View the guest's memory within a `with` block, as `Guest.memory` does."""
+        return self.guest.memory()
+
+    @property
+    def name(self) -> str:
+        """Name of the guest in messages, such as `npc.wasm`."""
+        return self.guest.name
 
     @property
     def info(self) -> ModuleInfo:
@@ -107,6 +134,11 @@ class ThreadedGuest(Sealed, Closing):
     def statistics(self) -> Statistics:
         """Counts of the guest since it was loaded."""
         return self.guest.statistics
+
+    @property
+    def account(self) -> Usage:
+        """Time since loading and present memory charged to the guest, by kind."""
+        return self.guest.account
 
     @property
     def failure(self) -> GuestError | None:
@@ -129,6 +161,110 @@ class ThreadedGuest(Sealed, Closing):
 
     def _run(self, work: Callable[[], T]) -> T:
         return self._worker.run(work, self.guest.cancel)
+
+
+class ThreadedFleet(Sealed, Closing):
+    """
+    A fleet whose calls run on a thread, as those of `ThreadedGuest`.
+
+    `fleet` is the fleet itself, and has the members that are missing here; use it, and its guests,
+    only if no signal handler raises.
+    """
+
+    def __init__(self, fleet: Fleet, worker: WorkThread) -> None:
+        self.fleet = fleet
+        self._worker = worker
+
+    def __len__(self) -> int:
+        return len(self.fleet)
+
+    @property
+    def guests(self) -> tuple[Guest, ...]:
+        """The guests in the order of their indices."""
+        return self.fleet.guests
+
+    def initialize(self) -> None:
+        """Run the initializers of every guest. Raises the first error of a guest."""
+        raise_first(self._run(self.fleet.initialize))
+
+    def call(
+        self,
+        function: str,
+        *arguments: Numbers,
+        budget: Budget = RUN_SECONDS,
+        only: Iterable[int] | None = None,
+    ) -> FleetResult:
+        """
+        Call an exported function of every guest, as `Fleet.call` does.
+
+        Args:
+            function: Name of the export.
+            arguments: One for each parameter: a number, or a numpy array of one for each guest.
+            budget: Seconds that may be charged to each guest, None for no limit.
+            only: Indices of the guests to call; None calls all.
+
+        """
+        call = partial(self.fleet.call, function, *arguments, budget=budget, only=only)
+        return self._run(call)
+
+    def update(self, frames: int = 1, *, budget: Budget = RUN_SECONDS) -> dict[int, GuestError]:
+        """
+        Run frames of every guest, and return the errors of guests that have failed, by index.
+
+        Raises UsageError unless `frames` is a whole number from 1.
+        """
+        failures: dict[int, GuestError] = {}
+        for _ in range(require_whole("frames", frames)):
+            failures = {**self._run(partial(self.fleet.update, budget=budget)), **failures}
+        return failures
+
+    def read(
+        self,
+        name: str,
+        dtype: npt.DTypeLike,
+        shape: Shape = (),
+        *,
+        only: Iterable[int] | None = None,
+    ) -> Array:
+        """
+        Return the values at an exported address of every guest's memory, as `Fleet.read` does.
+
+        Args:
+            name: Name of the export.
+            dtype: Type of the numbers in guest memory, such as np.float32.
+            shape: Shape of the values of one guest; () is one number.
+            only: Indices of the guests to read; None reads all.
+
+        """
+        return self._run(partial(self.fleet.read, name, dtype, shape, only=only))
+
+    def write(self, name: str, values: Array, *, only: Iterable[int] | None = None) -> None:
+        """
+        Write a row of an array to an exported address of every guest, as `Fleet.write` does.
+
+        Args:
+            name: Name of the export.
+            values: Numbers, [guests, *shape], of the type that the guests use.
+            only: Indices of the guests to write to, in the order of the rows; None writes to all.
+
+        """
+        self._run(partial(self.fleet.write, name, values, only=only))
+
+    def snapshot(self) -> FleetSnapshot:
+        """Return a copy of the whole state of every guest, for `restore`."""
+        return self._run(self.fleet.snapshot)
+
+    def restore(self, state: FleetSnapshot | GuestSnapshot) -> None:
+        """Return the fleet to a state that `snapshot` returned."""
+        self._run(partial(self.fleet.restore, state))
+
+    def close(self) -> None:
+        """Close every guest."""
+        self._worker.run(self.fleet.close)
+
+    def _run(self, work: Callable[[], T]) -> T:
+        guests = self.fleet.guests[:1]  # all share one guard, by which a call is canceled
+        return self._worker.run(work, guests[0].cancel) if guests else self._worker.run(work)
 
 
 class _NoWarning(Unclosed):
@@ -202,17 +338,59 @@ class ThreadedHost(Sealed, Closing):
                 raise
         return guest
 
+    def fleet(
+        self, source: Source, instances: int, *, name: str | None = None, initialize: bool = True
+    ) -> ThreadedFleet:
+        """
+        Make guests of one module that are stepped together.
+
+        Args:
+            source: A path, bytes, or wasm text in bytes.
+            instances: Number of guests, 1 at least.
+            name: Name of the fleet in messages; None takes the file name.
+            initialize: False leaves the initializers to `ThreadedFleet.initialize`.
+
+        Raises:
+            ModuleError: The module cannot be loaded.
+            GuestError: An initializer failed.
+            UsageError: An argument has a wrong type or value.
+
+        Example:
+            with host.fleet("walker.wasm", 8) as fleet:
+                assert fleet.update(60) == {}
+
+        """
+        make = partial(self._host.fleet, source, instances, name=name, initialize=False)
+        fleet = ThreadedFleet(self._worker.run(make), self._worker)
+        if initialize:
+            try:
+                fleet.initialize()
+            except BaseException:
+                fleet.close()
+                raise
+        return fleet
+
     def close(self) -> None:
         """Close every guest and end the thread."""
         self._worker.run(self._host.close)
         self._worker.close()
 
     def _load(self, source: Source, name: str | None, policies: PolicyLibrary | None) -> Guest:
-        data, name = read_source(source, name)
-        program = self._programs.get((name, data))
+        data, label = read_source(source, name)
+        program = self._programs.get((label, data))
         if program is None:
-            program = self._programs[name, data] = self._host.compile(data, name=name)
+            program = self._programs[label, data] = self._host.compile(data, name=label)
         loader = loader_of(self._host)
-        shared = loader.trained(program, program.name, library=policies)
+        shared = loader.trained(program, label, library=policies)
         shared = shared._replace(unclosed=_NoWarning("a test's guest"))
-        return Guest(loader.load(program, program.name, shared))
+
+        def make(_number: int, module: CompiledModule) -> CallLoop:
+            return loader.load(module, label, shared)
+
+        return Guest(make(0, program), Remake(partial(self._compiled, label), make))
+
+    def _compiled(self, name: str, source: Source | CompiledModule) -> CompiledModule:
+        """Return the rebuilt module with which a guest continues."""
+        if isinstance(source, CompiledModule):
+            return source
+        return self._host.compile(source, name=name)

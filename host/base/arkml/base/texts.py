@@ -1,4 +1,4 @@
-"""Texts of users: their encoding as UTF-8 for guests, and names that are misspelled."""
+"""Texts of users: their encoding as UTF-8, and names that are misspelled."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ def utf8(text: str, what: str) -> bytes:
             f"{what} is {cut_repr(text)}: U+{ord(text[error.start]):04X} in it is not a character,"
             " and guests take UTF-8"
         ) from None
+
+
+def encodable(text: str) -> str:
+    r"""
+    Return a text with escapes, such as "\udcff", for halves of surrogate pairs.
+
+    UTF-8 has none, but Python's names of files whose bytes are not UTF-8 do.
+    """
+    return text.encode(errors="backslashreplace").decode()
 
 
 def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:

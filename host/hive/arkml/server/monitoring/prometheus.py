@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from arkml.base.release import RELEASE
+from arkml.base.texts import encodable
 from arkml.errors import HiveRefused
 from arkml.hive.protocol.page_messages import NoticeKind
 from arkml.hive.protocol.runs import Status
@@ -331,7 +332,7 @@ def _family(
         name, text, labels=labels.split()
     )
     for values, value in samples:
-        made.add_metric([_encodable(one) for one in values], value)
+        made.add_metric([encodable(one) for one in values], value)
     return made
 
 
@@ -355,8 +356,3 @@ def _free(directory: Path) -> list[int]:
         return [shutil.disk_usage(directory).free]
     except OSError:
         return []
-
-
-def _encodable(label: str) -> str:
-    """Return a label without halves of surrogate pairs, which UTF-8 does not have."""
-    return label.encode(errors="backslashreplace").decode()
