@@ -70,7 +70,7 @@ class DifferentialGuest:
 
     takes_snapshots = True
 
-    def of_session(self, behaviors, num_features, num_actions):  # noqa: ARG002
+    def of_session(self, behaviors, num_features, num_actions, declared=()):  # noqa: ARG002
         return self
 
     def prepare(self):

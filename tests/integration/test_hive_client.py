@@ -39,7 +39,8 @@ from arkml.hive.client import HiveClient
 from arkml.hive.protocol.audit import checksum, row_hashes
 from arkml.hive.protocol.result_messages import EvaluationReport
 from arkml.hive.protocol.rows import NO_ROW, RowKind
-from arkml.hive.protocol.runs import BATCH_ROWS, HealthReply, Role
+from arkml.hive.protocol.runs import BATCH_ROWS, HealthReply, Role, RunInfo, RunRequest, Status
+from arkml.hive.protocol.settings import Settings
 from arkml.hive.transport import HiveTransport
 
 FEATURES, ACTIONS = 3, 2
@@ -933,3 +934,20 @@ def test_a_thread_gives_way_and_takes_no_priority_back(before, after):
     thread.join()
 
     assert found == [max(after, least)]
+
+
+@pytest.mark.parametrize("wish", [{"requires_device": True}, {"workers": 1, "module": "0" * 64}])
+def test_a_run_that_waits_for_its_learner_may_be_what_is_asked_first(hive, monkeypatch, wish):
+    monkeypatch.setattr("arkml.hive.transport._FIRST", 0.2)
+    slow = threading.Event()
+
+    run = RunInfo("r1", "run", "game", Status.RUNNING, FEATURES, ACTIONS, 0)
+
+    def late(hive, handler, _):
+        slow.wait(0.6)
+        hive.say(handler, 201, {"run": run.as_json()})
+
+    hive.scripts = {"runs": [late]}
+    with HiveClient(hive.locate) as client:
+        asked = RunRequest("run", "game", Settings(FEATURES, ACTIONS), **wish)
+        assert client.create(asked).result(300) == run

@@ -155,6 +155,9 @@ class HiveClient(Closing):
         return self._start(create())
 
     async def _created(self, request: RunRequest) -> httpx.Response:
+        if (request.requires_device or request.workers) and not self.has_answered:
+            # Its answer waits for a learner or workers, longer than one of an unknown server may.
+            await self._transport.ask("GET", "/health")
         return await self._transport.ask("POST", "/runs", body=request, key=new_key())
 
     def run(self, run_id: str) -> Future[RunInfo]:
