@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tests.integration.command_line import GUESTS
+from tests.integration.duel_guest import duel
 from tests.integration.test_environment import INITIAL, INTERRUPTED, RUNNING, TERMINAL, scripted
 
 from arkml.envs.llapi.base_env import ActionTuple, BaseEnv
@@ -67,6 +68,15 @@ GAME = [
     [(3, INTERRUPTED, 2), (2, INTERRUPTED, 1)],
     [(4, INITIAL, 0)],
 ]
+
+
+def test_a_guest_may_name_the_teams_of_its_behaviors(make):
+    env = make(duel("red?team=1", "blue"))
+    env.reset()
+    for _ in range(3):
+        env.step()
+
+    assert set(env.behavior_specs) == {"red?team=1", "blue?team=0"}
 
 
 def test_rows_that_decide_and_rows_that_ended_come_apart(make):
