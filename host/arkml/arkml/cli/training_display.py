@@ -184,7 +184,7 @@ def document_of(
     returns, training = result.learning_curve.pairs(), result.training_curve.pairs()
     policy = files.get("onnx") or files.get("crvo")
     is_idle = any(isinstance(error, NothingLearned) for error in result.errors)
-    others = dict(result.other_policies)
+    others = result.other_policies
     named = _named_policies({result.run_name: result.best, **others}, module) if others else None
     is_run = infers(module) and (named is not None or not others)
     play = command_to_play(guest, named or [policy or ""], options, infers=is_run)
@@ -228,7 +228,7 @@ def document_of(
         },
         "other_policies": {
             name: {"which": one.kind, "onnx": None if one.path is None else str(one.path)}
-            for name, one in result.other_policies.items()
+            for name, one in others.items()
         },
         "curve": files.get("curve"),
         "traces": files.get("traces"),
@@ -281,12 +281,9 @@ def _named_policies(policies: Mapping[str, TrainedPolicy], module: ModuleInfo) -
     shapes = {one.shape for one in policies.values()}
     if len(shapes) < len(policies) or any(one.path is None for one in policies.values()):
         return None
-    declared = set(DeclaredBranches(module.spec).behaviors)
-    named = []
-    for name, one in policies.items():
-        shape = "{},{}".format(*one.shape or ())
-        named.append(f"{name if set(policies) <= declared else shape}={one.path}")
-    return named
+    if policies.keys() <= DeclaredBranches(module.spec).behaviors.keys():
+        return [f"{name}={one.path}" for name, one in policies.items()]
+    return ["{},{}={}".format(*one.shape or (), one.path) for one in policies.values()]
 
 
 def command_to_play(
