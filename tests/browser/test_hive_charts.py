@@ -121,6 +121,8 @@ def test_a_picture_has_the_chart_and_the_names_of_its_lines(looks, tmp_path):
     with serving(data) as hive:
         ann = live(looks(f"{hive.link}#runs={','.join(runs)}&band=0", color_scheme="light"))
         one = chart(ann, RETURN)
+        # It is drawn with the curves that are there: the other run's may come later.
+        expect(one).to_have_accessible_description(re.compile(" from -1,260 .* from -1,260 "))
         one.hover()
         button = one.get_by_role("button", name="PNG of Return of training")
         _, content = saved(ann.page, button)

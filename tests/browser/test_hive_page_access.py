@@ -46,7 +46,8 @@ def test_a_token_that_expires_ends_the_session_of_an_open_page(looks, tmp_path):
         expect(live(ann).page.locator("#who")).to_have_text("guest (read)")
         asked_to_log_in(ann)
         log_in(ann, token)
-        expect(ann.page.locator("#login-trouble")).to_contain_text("missing or wrong")
+        trouble = ann.page.locator("#login-trouble")
+        expect(trouble).to_contain_text("token 'guest' of the hive has expired")
         ann.complaints.clear()
 
 
