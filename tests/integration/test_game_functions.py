@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+import gymnasium
 import numpy as np
 import pytest
 from tests.integration.guest_text import (
@@ -833,7 +834,6 @@ def triple(x):
 
 @pytest.mark.parametrize("imports", [{("env", "ask"): triple}, f"{__name__}:TRIPLE"])
 def test_environments_take_them(imports, monkeypatch):
-    gymnasium = pytest.importorskip("gymnasium")
     from arkml.envs.gymnasium_env import GuestGymEnv
 
     monkeypatch.chdir(ROOT)
