@@ -113,6 +113,16 @@ def test_of_two_with_the_same_score_the_later_one_is_the_best(rated):
     assert policies.read_best() == b"2"
 
 
+def test_among_others_that_learn_the_best_is_what_it_plays_now(rated):
+    policies, _, best_policy = rated
+    worse = best_policy.rate_evaluation(1, [-5.0], best_return=-4.0)
+    better = best_policy.rate_evaluation(3, [0.0], best_return=-4.0)
+
+    assert worse is None
+    assert (better.score, better.version) == (0.0, 3)
+    assert policies.read_best() == b"2"
+
+
 def test_training_tells_the_best_until_somebody_evaluates(run):
     policies, known = PolicyVersions(run, 0), document()
     best_policy = BestPolicy(known, policies)

@@ -43,8 +43,8 @@ class Played:
     `play` gets a version and a number of episodes, and returns the mean return of these, or raises.
     """
 
-    def __init__(self, directory, play, task=APPLET, names=("walker",), **options):
-        self.client, self.version, self.played = Client(), 1, []
+    def __init__(self, directory, play, task=APPLET, **options):
+        self.client, self.version, self.played, self.others = Client(), 1, [], {}
         self.monitor = SimpleNamespace(
             warnings=[], evaluations=[], is_stopped=False, updates=9,
             keep_evaluation=print, highest_evaluation=lambda: None,
@@ -55,7 +55,7 @@ class Played:
             b"",
             TrainingOptions("walker.wasm", directory, **{"goal": GOAL} | options),
             task,
-            SimpleNamespace(started=[(self.client, RUN)], names=list(names)),
+            SimpleNamespace(started=[(self.client, RUN)], names=["walker"]),
             lambda: self,
         )
         self.ratings._played._play = self._answer
@@ -63,7 +63,7 @@ class Played:
         self.ratings.after_frame(1)  # of a policy that has learned nothing
 
     def _answer(self, wanted, episodes):
-        self.played.append(wanted.version)
+        self.played.append((wanted.version, *wanted.others) if wanted.others else wanted.version)
         mean = self._play(wanted.version, episodes)
         count = 0 if mean is None else episodes
         return {
@@ -97,6 +97,7 @@ def made(tmp_path, monkeypatch):
         return every[-1]
 
     monkeypatch.setattr(training_evaluations, "held_policy", lambda one: (one.version, b"onnx"))
+    monkeypatch.setattr(training_evaluations, "held_others", lambda one: one.others)
     yield make
     for one in every:
         one.ratings.close()
@@ -144,18 +145,24 @@ def test_without_evaluations_episodes_of_training_decide(made):
     assert (training.played, training.ratings.decides) == ([], False)
 
 
-def test_a_guest_that_starts_several_runs_is_not_evaluated(made):
-    training = made(names=("walker", "prey"))
-    for version in (2, 3):
-        training.step(version)
-    training.ratings.finish(1.0)
+def test_a_guest_that_starts_several_runs_is_evaluated_among_the_newest_of_the_others(made):
+    training = made(lambda version, _: float(version))
+    training.others = {"prey": b"early"}
+    training.step(2)
+    eventually(lambda: len(training.client.reports) == 1)
+    training.others = {"prey": b"late"}
+    training.step(3)
 
-    assert (training.played, training.ratings.decides) == ([], False)
-    assert training.monitor.warnings == [
-        "walker.wasm starts several runs, and in evaluations of walker agents of prey would get"
-        " zeros: episodes of training decide; --eval-every N (eval_every=N) evaluates every N"
-        " frames all the same"
-    ]
+    def is_rated():
+        training.step(3)
+        return len(training.client.reports) == 2
+
+    eventually(is_rated)
+
+    assert training.ratings.decides
+    assert training.played == [(2, "prey"), (3, "prey"), (2, "prey"), (3, "prey")]
+    assert [one.best_return for one in training.client.reports] == [None, 2.0]
+    assert training.monitor.warnings == []
 
 
 @pytest.mark.parametrize(

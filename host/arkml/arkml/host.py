@@ -50,10 +50,9 @@ if TYPE_CHECKING:
 
 Source = str | os.PathLike[str] | BytesLike
 _Policy: TypeAlias = Source | Policy | PolicyFunction
+NamedPolicies: TypeAlias = Mapping[str, _Policy]
 Policies: TypeAlias = (
-    Mapping[str, _Policy]
-    | Mapping[tuple[int, int], _Policy]
-    | Mapping[str | tuple[int, int], _Policy]
+    NamedPolicies | Mapping[tuple[int, int], _Policy] | Mapping[str | tuple[int, int], _Policy]
 )
 
 

@@ -175,7 +175,10 @@ def read_policy(
 
     name, _, file = str(path).partition("=")
     if file and not path.is_file() and Path(file).is_file():
-        raise UsageError(f"--policy {path}: here it is FILE, for the agents of --behavior {name}")
+        raise UsageError(
+            f"--policy {path}: here it is FILE, for the agents of --behavior {name}; --other"
+            f" {path} is for agents that are not rated"
+        )
     data = read_policy_file(path, limits)
     models = model_cache(limits, backend)
     try:

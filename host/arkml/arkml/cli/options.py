@@ -17,6 +17,7 @@ from arkml.cli.values import (
     check_words,
     read_configuration,
     read_limits,
+    read_others,
     thread_count,
     whole_number,
 )
@@ -296,8 +297,7 @@ Behavior = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Play the agents of the run of that name, of a guest that starts several; others get"
-        " zeros.",
+        help="Play the agents of the run of that name, of a guest that starts several.",
         show_default=False,
     ),
 ]
@@ -369,6 +369,15 @@ class PolicyPlayOptions:
 
     policy_output: PolicyOutputs = None
     behavior: Behavior = None
+    other: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="The policy of the agents of another behavior, which get zeros without one (any"
+            " number of times).",
+            show_default=False,
+        ),
+    ] = None
     max_episode_steps: MaxEpisodeSteps = None
     noise: Annotated[
         bool, typer.Option("--noise", help="Act with the noise of a stochastic policy.")
@@ -388,6 +397,7 @@ class PolicyPlayOptions:
         return {
             "outputs": tuple(self.policy_output or ()),
             "behavior": self.behavior,
+            "others": read_others(self.other or ()),
             "max_episode_steps": self.max_episode_steps,
             "deterministic": not self.noise,
             "cmdlet": self.cmdlet,

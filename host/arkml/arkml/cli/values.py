@@ -218,7 +218,7 @@ def read_policies(texts: Sequence[str]) -> dict[str | tuple[int, int] | None, Pa
     """
     found: dict[str | tuple[int, int] | None, Path] = {}
     for text in texts:
-        name, path = _name_and_file(text)
+        name, path = _name_and_file("--policy", text)
         shape = None if name is None else _SHAPE.fullmatch(name)
         key = name if shape is None else (int(shape[1]), int(shape[2]))
         if key in found:
@@ -231,7 +231,20 @@ def read_policies(texts: Sequence[str]) -> dict[str | tuple[int, int] | None, Pa
     return found
 
 
-def _name_and_file(text: str) -> tuple[str | None, Path]:
+def read_others(texts: Sequence[str]) -> dict[str, Path]:
+    """Return the files of `--other NAME=FILE` by their names. Raises UsageError."""
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, path = _name_and_file("--other", text)
+        if name is None:
+            raise UsageError(f"--other {text}: it takes NAME=FILE, as goblin=goblin.onnx")
+        if name in found:
+            raise UsageError(f"--other has {found[name]} and {path} for {name!r}: keep one of them")
+        found[name] = path
+    return found
+
+
+def _name_and_file(option: str, text: str) -> tuple[str | None, Path]:
     """Return the parts of `[NAME=]FILE`, by the first file that there is. Raises UsageError."""
     parts = text.split("=")
     if len(parts) == 1 or Path(text).is_file():
@@ -240,7 +253,7 @@ def _name_and_file(text: str) -> tuple[str | None, Path]:
     there = [way for way in ways if Path(way[1]).is_file()]
     name, file = (there or ways)[0]
     if not name or not file:
-        raise UsageError(f"--policy {text}: it takes FILE, or NAME=FILE")
+        raise UsageError(f"{option} {text}: it takes FILE, or NAME=FILE")
     return name, Path(file)
 
 

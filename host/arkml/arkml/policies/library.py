@@ -195,15 +195,19 @@ class PolicyLibrary:
     def load_override(self, policy: TrainingPolicy) -> Policy:
         """Return the embedder's policy, in place of the run's `policy`. Raises as `load`."""
         if self._override is not None and policy.masks is not None:
-            return self.load_file(self._override, policy)
-        shape = policy.num_features, policy.num_actions
-        return self._load(
-            b"",
-            SnapshotFormat.ONNX,
-            *shape,
-            parts_of=lambda *_: policy.parts,
-            is_of_guest=False,
-        )
+            acting: Policy = self.load_file(self._override, policy)
+        else:
+            acting = self._load(
+                b"",
+                SnapshotFormat.ONNX,
+                policy.num_features,
+                policy.num_actions,
+                parts_of=lambda *_: policy.parts,
+                is_of_guest=False,
+            )
+        if self._note_acting is not None:
+            self._note_acting()
+        return acting
 
     def load_file(self, file: PolicyFile, policy: TrainingPolicy) -> Policy:
         """
@@ -216,6 +220,11 @@ class PolicyLibrary:
         shape = policy.num_features, policy.num_actions, policy.branches
         wanted = self._wanted(*shape, policy.parts, outputs=file.outputs)
         return self._policy(opened, wanted, digest, policy.masks)
+
+    @property
+    def idle_choices(self) -> list[str | tuple[int, int]]:
+        """The keys of policies for particular sessions that no session has opened with."""
+        return [] if self._choices is None else self._choices.idle
 
     @property
     def takes_snapshots(self) -> bool:

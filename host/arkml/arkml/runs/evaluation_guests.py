@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 from arkml.base.loggers import SafeLogger
@@ -86,11 +86,16 @@ class PolicyEvaluation:
     The policy is the library's override, whose actions are taken as they are, or the version of a
     run that was offered last, whose continuous actions are clipped as in its run. It plays the
     agents of `behavior`, the name of a run that the guest starts, such as "walker"; by default it
-    plays the agents of the first run. Agents of other runs get zeros, and their rows do not count.
-    `ambiguity` is an error if no run was named and the policy fits several. `version` is the number
-    of the version that acts, `failure` the error of the last refused start, or None. `spec` is the
-    declaration of agents in the guest's module. `limit` cuts episodes off, or None. `show` gets
-    each batch of the agents that the policy plays, once it is answered.
+    plays the agents of the first run that is not of the `others`. These are the names of runs whose
+    agents act by the policies that the library has for them, as an embedder chose them. Agents of
+    further runs act by what was offered for them (`offer_other`), or get zeros. Only rows of the
+    rated agents count.
+
+    `obstacle` is an error that makes an evaluation senseless: no run was named and the policy fits
+    several, or the policy of another run does not fit it. `version` is the number of the version
+    that acts, `failure` the error of the last refused start, or None. `spec` is the declaration of
+    agents in the guest's module. `limit` cuts episodes off, or None. `show` gets each batch of the
+    agents that the policy plays, once it is answered.
     """
 
     def __init__(
@@ -98,14 +103,15 @@ class PolicyEvaluation:
         library: PolicyLibrary,
         *,
         behavior: str | None = None,
+        others: Collection[str] = (),
         spec: bytes | None = None,
         limit: StepLimit | None = None,
         show: Show | None = None,
     ) -> None:
         self.behavior = behavior
-        self.ambiguity: UsageError | None = None
-        self.others: list[str] = []
-        """Names of the runs that the guest has started for other agents."""
+        self.obstacle: ArkmlError | None = None
+        self.idle: list[str] = []
+        """Names of the runs that the guest has started for agents that get zeros."""
         self.unseeded = ""
         """A sentence about guests that take no seed and repeat each other's episodes."""
         self.episodes = EpisodeRecorder(most=None if limit is None else limit.most)
@@ -115,17 +121,21 @@ class PolicyEvaluation:
         self.branches: tuple[int, ...] = ()
         """The number of choices of each of the last actions, which are discrete."""
         self._library = library
+        self._chosen = frozenset(others)
         self._limit = limit
         self._show = show
         self._offered: tuple[int, bytes] | None = None
         self._policy: TrainingPolicy | None = None
+        self._offered_others: dict[str, bytes] = {}
+        self._others: dict[str, TrainingPolicy] = {}
         self._first: str | None = None  # run whose agents the policy plays
         self._declared = DeclaredBranches(spec)
 
     @property
     def unplayed(self) -> str:
         """Words for a message on a behavior that did not start, such as " of 'a', but of b, c,"."""
-        return f" of {self.behavior!r}, but of {', '.join(self.others)}," if self.others else ""
+        named = "" if self.behavior is None else f" of {self.behavior!r}"
+        return f"{named}, but of {', '.join(self._others)}," if self._others else ""
 
     def answers(self, address: HiveAddress) -> Pending[bool]:
         del address
@@ -140,18 +150,19 @@ class PolicyEvaluation:
 
     def start(self, request: TrainingRequest) -> Pending[TrainingStart]:
         """
-        Start a run for the guest, in which the policy acts, or zeros for agents of other behaviors.
+        Start a run for the guest, in which the policy acts, or that of other agents.
 
         Raises InvalidArguments if the policy does not fit the run, and Unavailable if it fits
         several behaviors and none was named.
         """
         name = request.experiment
         played = self.behavior or self._first
+        is_rated = name not in self._chosen and played in (None, name)
         try:
             settings = settings_of(request, self._declared, {})
             shape = settings.features, settings.actions
             parts = self._declared.parts_of(*shape)
-            if played is not None and name != played:
+            if not is_rated:
                 return settled(self._start_other(name, settings, parts))
             clips = self._offered is not None
             policy = _policy(
@@ -171,21 +182,45 @@ class PolicyEvaluation:
         return settled(TrainingStart(policy, *shape, SuccessSink(policy, self.episodes)))
 
     def _start_other(self, name: str, settings: Settings, parts: Parts) -> TrainingStart:
-        """Act with zeros. Raises Unavailable if the policy fits, and no behavior was named."""
+        """
+        Start a run whose agents are not rated.
+
+        Raises Unavailable if they have no policy, the rated one fits them and no behavior was
+        named, and as `load_override` if their policy does not fit.
+        """
         shape = settings.features, settings.actions
-        unrated = EpisodeRecorder()
-        policy = _policy(*shape, settings.branches, parts, unrated, None, clips=False)
-        if self.behavior is None and self._fits(policy):
-            self.ambiguity = UsageError(
-                f"the guest plays {self._first} and {name}, and the policy fits both: name the one"
-                " that it plays, by `behavior` (--behavior)"
-            )
-            raise Unavailable(str(self.ambiguity))
-        policy.offer(PolicyVersion(0, Zeros(*shape)))
-        if name not in self.others:
-            self.others.append(name)
-            log.warning("%s: agents of %s get zeros, and their episodes do not count", _NAME, name)
+        unrated, offered = EpisodeRecorder(), self._offered_others.get(name)
+        policy = _policy(*shape, settings.branches, parts, unrated, None, clips=offered is not None)
+        if name in self._chosen:
+            try:
+                library = self._library.of_session([name], *shape)
+                policy.offer(PolicyVersion(0, library.load_override(policy)))
+            except ArkmlError as error:
+                self.obstacle = UsageError(f"the policy of {name!r} in `others`: {error}")
+                raise
+        elif offered is not None:
+            policy.offer(PolicyVersion(0, self._library.load_version(offered, policy)))
+        else:
+            self._idle(name, policy)
+        self._others[name] = policy
         return TrainingStart(policy, *shape, SuccessSink(policy, unrated))
+
+    def _idle(self, name: str, policy: TrainingPolicy) -> None:
+        """Act with zeros. Raises Unavailable if the rated policy fits, and nothing was named."""
+        if self.behavior is None and self._fits(policy):
+            self.obstacle = UsageError(
+                f"the guest plays {self._first} and {name}, and the policy fits both: name the one"
+                " that it plays, by `behavior` (--behavior), or the policy of the other one, by"
+                " `others` (--other)"
+            )
+            raise Unavailable(str(self.obstacle))
+        policy.offer(PolicyVersion(0, Zeros(policy.num_features, policy.num_actions)))
+        if name not in self.idle:
+            self.idle.append(name)
+            log.warning(
+                "%s: agents of %s get zeros, and their episodes do not count: `others` (--other)"
+                " gives them a policy", _NAME, name,
+            )  # fmt: skip
 
     def _with_way_out(self, error: ArkmlError) -> ArkmlError:
         """Return the reason of a refused start, with the behaviors that may be named instead."""
@@ -220,11 +255,32 @@ class PolicyEvaluation:
         if self._policy is not None:
             self._use(self._policy, version, data)
 
+    def offer_other(self, name: str, data: bytes) -> None:
+        """
+        Let agents of another run act by a version of its policy, an ONNX file, from now on.
+
+        Raises ModelRejected, SnapshotTooLarge or InvalidArguments.
+        """
+        self._offered_others[name] = data
+        if name in self._others:
+            policy = self._others[name]
+            policy.offer(PolicyVersion(0, self._library.load_version(data, policy)))
+            self.idle = [one for one in self.idle if one != name]
+
     def restart(self, wanted: int) -> None:
         """Forget all episodes and counts of refused rows, and choose `wanted` new episodes."""
         self.episodes.restart(wanted)
         if self._policy is not None:
             self._policy.irregular = IrregularRows(_NAME, is_brief=True)
+
+    def require_others(self) -> None:
+        """Raise NotFound if the guest has started no run for one of the chosen policies."""
+        unused = sorted(self._chosen & set(self._library.idle_choices))
+        if unused:
+            raise NotFound(
+                f"`others` (--other) has a policy of {', '.join(map(repr, unused))}, and the guest"
+                f" started runs of {', '.join(map(repr, [str(self._first), *self._others]))} only"
+            )
 
     def tell(self, played: PlayedEpisodes) -> None:
         """Log the numbers of refused rows and vanished agents, and warn of repeated episodes."""
@@ -267,7 +323,9 @@ def play_episodes(
     Raises:
         GuestError: The guest failed.
         ArkmlError: The guest trapped after its start was refused: the reason of that.
-        UsageError: The policy fits several behaviors, and none was named.
+        UsageError: The policy fits several behaviors, and none was named, or another one does not
+            fit its agents.
+        NotFound: The guest started no run for a policy of the library.
 
     """
     recorded = gateway.episodes
@@ -281,15 +339,17 @@ def play_episodes(
             stepped += 1
             if progress is not None:
                 progress(stepped, len(recorded.returns))
-            if gateway.ambiguity is not None:
-                raise gateway.ambiguity
+            if gateway.obstacle is not None:
+                raise gateway.obstacle
     except GuestError as error:
-        if gateway.ambiguity is not None:
-            raise gateway.ambiguity from error
+        if gateway.obstacle is not None:
+            raise gateway.obstacle from error
         if gateway.failure is not None and not gateway.has_started:
             raise gateway.failure from error
         raise
     played = recorded.played(gateway.version, stepped)
+    if gateway.has_started:
+        gateway.require_others()
     gateway.tell(played)
     return played
 

@@ -123,6 +123,14 @@ class HiveRunGateway:
                 return found
         return next(iter(list(memberships.values())), None)
 
+    @property
+    def others(self) -> dict[str, RunMembership | None]:
+        """The memberships of the runs that were started after the first, by their names."""
+        found = self._memberships
+        return {
+            run.name: found.get((id(client), run.id)) for client, run in self._hives.started[1:]
+        }
+
     def answers(self, address: HiveAddress) -> Pending[bool]:
         try:
             client = self._hives.client(address)

@@ -10,14 +10,14 @@ import numpy as np
 
 from arkml.errors import NotFound, UsageError
 from arkml.guests.trace_recorder import Trace
-from arkml.host import Host, Source, read_source
+from arkml.host import Host, NamedPolicies, Source, read_source
 from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
 from arkml.runs.evaluation_guests import PlayProgress, play_episodes
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import QUIET_GRANT
-from arkml.training.evaluations import make_evaluating
+from arkml.training.evaluations import make_evaluating, policies_of_others
 from arkml.training.periodic_evaluation import frames_of
 from arkml.training.results import EvaluationResult
 from arkml.training.tasks import compile_module, training_task, without_start
@@ -30,6 +30,7 @@ def evaluate(
     *,
     outputs: str | Sequence[str] = (),
     behavior: str | None = None,
+    others: NamedPolicies | None = None,
     episodes: int = EPISODES,
     frames: int | None = None,
     max_episode_steps: int | None = None,
@@ -56,8 +57,10 @@ def evaluate(
         policy: A path, bytes, a `Policy` or a function, as for `Host`.
         outputs: The names of the outputs of a policy file that hold its actions, as for `Host`.
         behavior: Name of the run whose agents the policy plays, such as "predator", for a guest
-            that starts several; the agents of other runs get zeros. None takes the first run if the
-            policy does not fit the others.
+            that starts several. None takes the first run without a policy in `others`, if the
+            policy does not fit further ones.
+        others: Policies of the agents of other runs, by the names of these, such as
+            `{"prey": "prey.onnx"}`. Agents without one get zeros.
         episodes: Number of episodes.
         frames: Most frames to step, by default 500 for each episode and at least 20,000. At the
             limit, the same number of episodes counts for each agent, as many as every agent has
@@ -86,13 +89,15 @@ def evaluate(
         UsageError: An argument has a wrong value, or the policy fits several runs of the guest and
             `behavior` names none.
         InvalidArguments: The policy does not fit the guest.
-        NotFound: The guest starts no training, or an agent ends no episode.
+        NotFound: The guest starts no training, none of a name in `others`, or an agent ends no
+            episode.
         PolicyFailed: The policy failed.
         GuestError: The guest failed.
 
     Example:
         rated = arkml.evaluate("walker.wasm", "training/walker/walker.onnx", episodes=20)
         print(f"{rated.mean_return:.1f} +- {rated.standard_deviation:.1f}")
+        hunted = arkml.evaluate("hunt.wasm", "hunter.onnx", others={"prey": "prey.onnx"})
 
     """
     episodes = require_whole("episodes", episodes)
@@ -102,9 +107,11 @@ def evaluate(
     seed = require_seed(seed)
     if policy is None:
         raise UsageError("policy is None: give a path, bytes, a Policy or a function")
+    beside = policies_of_others(others, behavior)
     data, label = read_source(module)
     with Host(
         policy=policy,
+        policies=beside or None,
         outputs=outputs,
         seed=seed,
         deterministic=deterministic,
@@ -121,6 +128,7 @@ def evaluate(
             task,
             task.budget(),
             behavior=behavior,
+            others=beside,
             max_episode_steps=max_episode_steps,
             seed=seed,
             episodes=episodes,

@@ -7,18 +7,20 @@ import os
 import struct
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from arkml.base.processors import come_after_parent
-from arkml.errors import ArkmlError, InvalidSpec, TraceRefused
+from arkml.base.short_reprs import cut_repr
+from arkml.errors import ArkmlError, InvalidSpec, TraceRefused, UsageError
 from arkml.guests.guest import SEED_EXPORT, Guest
 from arkml.guests.trace_recorder import PartRecorders
-from arkml.host import Host, loader_of
+from arkml.host import Host, NamedPolicies, loader_of
 from arkml.limits import Budget, Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.step_limit import StepLimit
@@ -114,14 +116,30 @@ class EpisodePlayer:
         episodes: int,
         policy: bytes,
         trace: str | None = None,
+        others: Mapping[str, bytes] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """
-        Play episodes of a behavior's agents with a policy version, recorded in the file `trace`.
+        Play episodes of a behavior's agents with a policy version.
 
-        Returns the episodes as JSON values. If they were recorded, "replay" is a document for the
-        page of the run, packed and in base64, or "unshown" says why there is none. Raises
-        ArkmlError.
+        Args:
+            behavior: The name of the run whose agents are rated.
+            version: The number of the version that plays them.
+            episodes: Number of episodes.
+            policy: The version, an ONNX file.
+            trace: A file in which the episodes are recorded, or None.
+            others: Versions that play the agents of other runs, by the names of these.
+
+        Returns:
+            The episodes as JSON values, and as "idle" the names of runs whose agents got zeros. If
+            the episodes were recorded, "replay" is a document for the page of the run, packed and
+            in base64, or "unshown" says why there is none.
+
+        Raises:
+            ArkmlError: The guest or a policy failed.
+
         """
+        for name, data in others.items():
+            self._gateway.offer_other(name, data)
         if trace is None or self._traces is None:
             return self._play(behavior, version, episodes, policy)
         self._traces.begin(Path(trace))
@@ -144,7 +162,7 @@ class EpisodePlayer:
         played = play_episodes(gateway, step, episodes, frames, begin=begin)
         if gateway.failure is not None and not played.returns:
             raise gateway.failure
-        return played._asdict() | {"refused": self._runner.refused}
+        return played._asdict() | {"refused": self._runner.refused, "idle": gateway.idle}
 
 
 def make_evaluating(
@@ -154,6 +172,7 @@ def make_evaluating(
     budget: Budget,
     *,
     behavior: str | None = None,
+    others: Collection[str] = (),
     max_episode_steps: int | None = None,
     seed: int = 0,
     episodes: int | None = None,
@@ -167,7 +186,9 @@ def make_evaluating(
         module: The module of the guest.
         task: The task that is done step by step.
         budget: The time budget of a step.
-        behavior: Name of the run whose agents the policy plays, by default the guest's first.
+        behavior: Name of the run whose agents the policy plays, by default the guest's first that
+            is not of the `others`.
+        others: Names of runs for whose agents the host has policies (`Host(policies=...)`).
         max_episode_steps: Steps after which episodes are cut off.
         seed: The new guests after an episode that was cut off get seeds drawn from this one.
         episodes: Number of episodes that count: a guest that declares `copies` of its game plays no
@@ -175,7 +196,8 @@ def make_evaluating(
         show: Gets each batch that the policy has answered.
 
     Raises:
-        UsageError: Episodes of this task cannot be cut off.
+        UsageError: Episodes of this task cannot be cut off, or the module declares behaviors, and
+            none of one of these names.
         InvalidSpec: The guest declares copies, and cannot be told their number.
 
     """
@@ -185,8 +207,9 @@ def make_evaluating(
         limit = StepLimit(max_episode_steps)
     loader, name = loader_of(host), f"{module.name} (evaluation)"
     library: PolicyLibrary = loader.library()
+    _require_declared(module, others)
     gateway = PolicyEvaluation(
-        library, behavior=behavior, spec=module.info.spec, limit=limit, show=show
+        library, behavior=behavior, others=others, spec=module.info.spec, limit=limit, show=show
     )
     shared = loader.shared(gateway=gateway, library=library)
     if limit is None:
@@ -199,6 +222,39 @@ def make_evaluating(
         )
     renewal = Renewal(limit, seed, lambda: gateway.episodes.cut_off(), copies)
     return FleetRunner(loader.fleet(module, name, 1, shared), task, budget, renewal), gateway
+
+
+def policies_of_others(others: NamedPolicies | None, behavior: str | None) -> NamedPolicies:
+    """
+    Return the policies for agents that are not rated, by the names of their behaviors.
+
+    Raises UsageError for other keys, and for `behavior`, the one that is rated.
+    """
+    if others is None:
+        return {}
+    if not isinstance(others, Mapping):
+        raise UsageError(
+            f"others is {cut_repr(others)}: it takes a dict, as {{'goblin': 'goblin.onnx'}}"
+        )
+    for name in others:
+        if not isinstance(name, str):
+            raise UsageError(f"others has the key {cut_repr(name)}: it takes names of behaviors")
+        if name == behavior:
+            raise UsageError(
+                f"others (--other) has {name!r}, whose agents the policy itself plays (`behavior`,"
+                " --behavior)"
+            )
+    return others
+
+
+def _require_declared(module: CompiledModule, names: Collection[str]) -> None:
+    """Raise UsageError if the module declares behaviors, and none of one of these names."""
+    declared = list(DeclaredBranches(module.info.spec).behaviors)
+    for name in names:
+        if declared and name not in declared:
+            raise UsageError(
+                f"others (--other) has {name!r}, and {module.name} declares {', '.join(declared)}"
+            )
 
 
 def _copies(module: CompiledModule, episodes: int | None, *, is_renewed: bool) -> int | None:
@@ -234,7 +290,8 @@ def main() -> int:
     """
     Answer each message with a line of JSON on stdout: episodes, or an `error` and its `type`.
 
-    The process ends at the end of its standard input.
+    A message with the name of an `other` run has no answer: its policy plays the agents of that run
+    from then on. The process ends at the end of its standard input.
     """
     come_after_parent(_STEPS)  # frames of the training go first (decision 9)
     answers = os.fdopen(os.dup(1), "w")
@@ -243,11 +300,15 @@ def main() -> int:
     Thread(target=_read, args=(messages.put,), daemon=True).start()
     first = messages.get()
     player: EpisodePlayer | None = None
+    others: dict[str, bytes] = {}
     task = EvaluationTask.of(first.values)
     wasi = QUIET_GRANT if task.wasi else None
     with Host(limits=task.limits, imports=task.imports, wasi=wasi) as host:
         while True:
             values, policy = messages.get()
+            if "other" in values:
+                others[values["other"]] = policy
+                continue
             try:
                 player = player or EpisodePlayer(host, task, first.data)
                 answer = player.play(
@@ -256,6 +317,7 @@ def main() -> int:
                     int(values["episodes"]),
                     policy,
                     values.get("trace"),
+                    others,
                 )
             except ArkmlError as error:
                 answer = {"error": str(error), "type": type(error).__name__}

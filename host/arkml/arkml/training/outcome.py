@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from arkml.hive.protocol.result_messages import SnapshotKind
     from arkml.hive.protocol.runs import Best, RunInfo
     from arkml.hive.protocol.settings import Settings
+    from arkml.runs.hive_gateway import HiveRunGateway
     from arkml.runs.membership import RunMembership
 
 log = SafeLogger(__name__)
@@ -423,12 +424,24 @@ def held_policy(subject: Guest | Fleet) -> tuple[int, bytes] | None:
     return None if membership is None else membership.latest
 
 
+def held_others(subject: Guest | Fleet) -> dict[str, bytes]:
+    """Return the newest policies of the runs after the first that a host has loaded, by name."""
+    gateway = _gateway_of(subject)
+    every = {} if gateway is None else gateway.others
+    return {name: one.latest[1] for name, one in every.items() if one is not None and one.latest}
+
+
 def membership_of(subject: Guest | Fleet) -> RunMembership | None:
     """Return the membership in the run that a guest, or a fleet, started first."""
+    gateway = _gateway_of(subject)
+    return None if gateway is None else gateway.first
+
+
+def _gateway_of(subject: Guest | Fleet) -> HiveRunGateway | None:
     from arkml.guests.fleet import Fleet
     from arkml.guests.guest import calls_of
     from arkml.runs.hive_gateway import HiveRunGateway
 
     guest = subject.guests[0] if isinstance(subject, Fleet) else subject
     gateway = calls_of(guest).services.hives
-    return gateway.first if isinstance(gateway, HiveRunGateway) else None
+    return gateway if isinstance(gateway, HiveRunGateway) else None

@@ -7,11 +7,12 @@ import math
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,13 +52,15 @@ class _Wanted:
     """
     A version to be rated; `run` is the run at the time of the request, None before it.
 
-    With `again` it has been rated, and plays once more for that.
+    `others` are the versions of other runs that act beside it, by the names of these. With `again`
+    it has been rated, and plays once more for that.
     """
 
     version: int
     policy: bytes
     client: HiveClient
     run_id: str
+    others: Mapping[str, bytes] = field(default_factory=dict)
     run: Future[RunInfo] | None = None
     again: Future[Evaluation | None] | None = None
 
@@ -72,6 +75,10 @@ class PeriodicEvaluation(Closing):
     which an episode is a success, if the guest does not report success itself. `traces` keeps
     traces of evaluations, without these additional episodes.
 
+    Agents of other runs act by versions of these, which learn, too: a mean return against early
+    ones says nothing about a later version. So the best version plays again beside each new one,
+    among the same others, and the better of the two is the best.
+
     Attributes:
         on_evaluation: Called with each evaluation, on a thread of this object.
         on_lost: Called with evaluations that the hive did not take.
@@ -81,7 +88,7 @@ class PeriodicEvaluation(Closing):
         warn: Called once with a sentence if episodes are missing, or a replay for the page of the
             run.
         reports: Reports that the hive has not answered yet.
-        behavior: Name by which the guest starts the run; the agents of other runs get zeros.
+        behavior: Name by which the guest starts the run.
 
     """
 
@@ -111,6 +118,7 @@ class PeriodicEvaluation(Closing):
         self._warned: set[str] = set()
         self._best: float | None = None
         self._leader: _Wanted | None = None  # the version with that mean, if it was rated here
+        self._others: Mapping[str, bytes] = {}  # the newest
         self._failure: Exception | None = None
         self._playing: _Wanted | None = None
         self._asked: Future[RunInfo] | None = None
@@ -118,20 +126,38 @@ class PeriodicEvaluation(Closing):
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def begin(self, client: HiveClient, run_id: str, version: int, policy: bytes) -> None:
+    def begin(
+        self,
+        client: HiveClient,
+        run_id: str,
+        version: int,
+        policy: bytes,
+        others: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> None:
         """
-        Rate a version of a run, an ONNX file, as soon as the previous one is rated.
+        Rate a version of a run as soon as the previous one is rated.
 
         Does nothing if that version is waiting already. The hive is asked to keep the waiting
-        version, with one request at a time. Raises EvaluationFailed if an earlier evaluation has
-        failed.
+        version, with one request at a time.
+
+        Args:
+            client: The client of the run's hive.
+            run_id: The id of the run.
+            version: The number of the version.
+            policy: The version, an ONNX file.
+            others: Versions that play the agents of other runs, by the names of these.
+
+        Raises:
+            EvaluationFailed: An earlier evaluation has failed.
+
         """
         with self._changed:
             self._raise_failure()
             waiting, asked = self._wanted, self._asked
             if waiting is not None and waiting.version == version:
                 return
-            wanted = _Wanted(version, policy, client, run_id)
+            wanted = _Wanted(version, policy, client, run_id, others)
+            self._others = others
             is_asking = asked is not None and not asked.done()
             self._wanted = wanted if waiting is not None and is_asking else self._ask(wanted)
             if self._thread is None:
@@ -173,7 +199,7 @@ class PeriodicEvaluation(Closing):
         with self._changed:
             if self._leader is None or self._failure is not None or self._is_closed:
                 return None
-            self._wanted = replace(self._leader, again=again)
+            self._wanted = replace(self._leader, again=again, others=self._others)
             self._changed.notify_all()
             while not again.done() and not is_over():
                 self._changed.wait(_SLICE)  # in slices, so that Ctrl-C is seen
@@ -246,8 +272,10 @@ class PeriodicEvaluation(Closing):
 
     def _rate(self, wanted: _Wanted) -> dict[str, Any]:
         """Return the episodes of a version, which plays on by the rule. Raises as `_play` does."""
-        played, before = self._begun(wanted), (self._best, self.earlier())
-        best = max((one for one in before if one is not None), default=None)
+        played = self._begun(wanted)
+        best = self._best_before(wanted)
+        if wanted.others:
+            played["best_return"] = best
         while more := self.rule.lacking(played["returns"], best):
             again = self._play(wanted, more)
             for name in ("returns", "lengths", "successes"):
@@ -264,6 +292,21 @@ class PeriodicEvaluation(Closing):
             else:
                 self._best = best
         return played
+
+    def _best_before(self, wanted: _Wanted) -> float | None:
+        """
+        Return the mean return of the best version before this one, None if it is not known.
+
+        Among others that learn, too, it is of new episodes. Raises as `_play` does.
+        """
+        if not wanted.others:
+            before = self._best, self.earlier()
+            return max((one for one in before if one is not None), default=None)
+        if self._leader is None:
+            return None
+        again = replace(self._leader, others=wanted.others)
+        returns = self._play(again, self.rule.episodes)["returns"]
+        return float(np.mean(returns)) if returns else None
 
     def _played_again(self, wanted: _Wanted) -> Evaluation | None:
         """Return new episodes of a version; None if they fail, or if some are missing."""
@@ -308,6 +351,8 @@ class PeriodicEvaluation(Closing):
         try:
             if is_new:
                 write_message(process.stdin, self._task.message(self._module))
+            for name, policy in wanted.others.items():
+                write_message(process.stdin, EvaluatorMessage({"other": name}, policy))
             values = {"behavior": self.behavior, "version": wanted.version, "episodes": episodes}
             if trace is not None:
                 values["trace"] = str(trace.resolve())
@@ -366,6 +411,7 @@ class PeriodicEvaluation(Closing):
             ("vanished", vanished),
             ("unshown", unshown),
             ("refused", played.get("refused", "")),
+            ("idle", _idle(played.get("idle", ()))),
         )
         for kind, doubt in doubts:
             if doubt and kind not in self._warned:
@@ -413,7 +459,15 @@ class PeriodicEvaluation(Closing):
             tuple(played["returns"]),
             tuple(played["lengths"]),
             None if successes is None else tuple(successes),
+            played.get("best_return"),
         )
+
+
+def _idle(names: Sequence[str]) -> str:
+    """Return a sentence on runs whose agents got zeros, empty without any."""
+    if not names:
+        return ""
+    return f"agents of {', '.join(names)} got zeros, for there was no policy of that run yet"
 
 
 def _unshown(reason: str) -> str:

@@ -19,7 +19,7 @@ from arkml.demonstrations.dataset import DemonstrationSet, outside, row_columns
 from arkml.demonstrations.demonstration_files import require_writable, write_demonstrations
 from arkml.errors import NotFound, UsageError
 from arkml.guests.trace_recorder import Trace
-from arkml.host import Host, Source, own_source, read_source
+from arkml.host import Host, NamedPolicies, Source, own_source, read_source
 from arkml.limits import Limits, require_seed, require_whole
 from arkml.policies.given import PolicyFunction
 from arkml.policies.policy import Policy
@@ -28,7 +28,7 @@ from arkml.runs.episode_recorder import EpisodeRecorder, PlayedEpisodes, not_fin
 from arkml.runs.evaluation_guests import PlayProgress, play_episodes
 from arkml.runtime.game_functions import Imports
 from arkml.runtime.wasi.linking import QUIET_GRANT
-from arkml.training.evaluations import make_evaluating
+from arkml.training.evaluations import make_evaluating, policies_of_others
 from arkml.training.tasks import compile_module, training_task, without_start
 
 log = SafeLogger(__name__)
@@ -147,6 +147,7 @@ def record(
     *,
     outputs: str | Sequence[str] = (),
     behavior: str | None = None,
+    others: NamedPolicies | None = None,
     episodes: int | None = None,
     frames: int | None = None,
     max_episode_steps: int | None = None,
@@ -178,6 +179,7 @@ def record(
             needs h5py.
         outputs: The names of the outputs of a policy file that hold its actions, as for `Host`.
         behavior: Name of the run whose agents the policy plays, as for `evaluate`.
+        others: Policies of the agents of other runs, as for `evaluate`.
         episodes: Number of episodes.
         frames: Most frames to step.
         max_episode_steps: Steps after which an episode is cut off, as in `train`.
@@ -201,7 +203,7 @@ def record(
         ModelRejected: The policy file is malformed or cannot act.
         UsageError: An argument has a wrong value, or the file cannot be written.
         InvalidArguments: The policy does not fit the guest.
-        NotFound: The guest submitted no rows.
+        NotFound: The guest submitted no rows, or started no run of a name in `others`.
         PolicyFailed: The policy failed.
         GuestError: The guest failed.
 
@@ -224,10 +226,12 @@ def record(
     is_by_frames = episodes is None and frames is not None
     if episodes is None:
         episodes = EPISODES if frames is None else frames * _ALL
+    beside = policies_of_others(others, behavior)
     data, label = read_source(module)
     recorder = RowRecorder(max_episode_steps, keeps_late=is_by_frames)
     with Host(
         policy=policy,
+        policies=beside or None,
         outputs=outputs,
         seed=seed,
         deterministic=deterministic,
@@ -244,6 +248,7 @@ def record(
             task,
             task.budget(),
             behavior=behavior,
+            others=beside,
             max_episode_steps=max_episode_steps,
             seed=seed,
             episodes=episodes,

@@ -76,6 +76,9 @@ class Evaluation:
         lengths: Steps of each episode.
         successes: True or False for each episode. None if the guest pushes no metadata "success"
             and the training has no `until_return`.
+        best_return: Mean return of the best version so far in episodes among the same agents of
+            other behaviors, which learn, too. None for a guest of one behavior, whose earlier
+            evaluations are compared, and for the first evaluation.
 
     """
 
@@ -86,6 +89,7 @@ class Evaluation:
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     successes: tuple[bool, ...] | None
+    best_return: float | None = None
 
     @property
     def mean_return(self) -> float:
@@ -111,7 +115,12 @@ class Evaluation:
         """Return the evaluation in the form that a hive takes."""
         successes = None if self.successes is None else list(self.successes)
         return EvaluationReport(
-            self.version, list(self.returns), list(self.lengths), successes, self.rows
+            self.version,
+            list(self.returns),
+            list(self.lengths),
+            successes,
+            self.rows,
+            self.best_return,
         )
 
 

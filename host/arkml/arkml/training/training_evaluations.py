@@ -13,7 +13,7 @@ from arkml.base.closing import Closing
 from arkml.runtime.module.description import ModuleKind
 from arkml.training.evaluation_traces import EvaluationTraces
 from arkml.training.evaluations import EvaluationTask
-from arkml.training.outcome import held_policy
+from arkml.training.outcome import held_others, held_policy
 from arkml.training.periodic_evaluation import PeriodicEvaluation, frames_of
 from arkml.training.rating_rules import RatingPace, is_of_untrained
 from arkml.training.results import Evaluation
@@ -148,7 +148,7 @@ class TrainingEvaluations(Closing):
                     self._played.wait(self._is_over)
         elif not pace.is_pausing:
             held = held_policy(self._subject())
-            if held is not None and pace.is_due(held[0]) and not self._is_shared():
+            if held is not None and pace.is_due(held[0]):
                 self._rate(*held)
 
     def finish(self, seconds: float, *, rates_last: bool = True) -> None:
@@ -192,14 +192,8 @@ class TrainingEvaluations(Closing):
 
     def _rate_newest(self) -> None:
         held = held_policy(self._subject())
-        if held is None or not self._hives.started:
-            return
-        behavior, *others = self._hives.names
-        if others:
-            self._warn_once(
-                f"evaluations play {behavior}: in them agents of {', '.join(others)} get zeros"
-            )
-        self._rate(*held)
+        if held is not None:
+            self._rate(*held)
 
     def _rate(self, version: int, policy: bytes) -> None:
         if not self._hives.started:
@@ -208,20 +202,7 @@ class TrainingEvaluations(Closing):
         self._played.behavior = self._hives.names[0]
         if self._pace is not None:
             self._pace.begin(version)
-        self._played.begin(client, run.id, version, policy)
-
-    def _is_shared(self) -> bool:
-        """Give up if the guest starts several runs: agents of others would get zeros."""
-        behavior, *others = self._hives.names
-        if not others:
-            return False
-        assert self._pace is not None
-        self._pace.give_up()
-        self._warn_once(
-            f"{self._options.name} starts several runs, and in evaluations of {behavior} agents of"
-            f" {', '.join(others)} would get zeros: episodes of training decide; {_WHATEVER}"
-        )
-        return True
+        self._played.begin(client, run.id, version, policy, held_others(self._subject()))
 
     def _take(self, evaluation: Evaluation) -> None:
         assert self._monitor is not None

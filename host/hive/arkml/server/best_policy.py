@@ -73,13 +73,16 @@ class BestPolicy:
         while len(self._evaluated) > _EVALUATED:
             self._release(next(iter(self._evaluated)))
 
-    def rate_evaluation(self, version: int, returns: Sequence[float]) -> Best | None:
+    def rate_evaluation(
+        self, version: int, returns: Sequence[float], best_return: float | None = None
+    ) -> Best | None:
         """
         Rate a version by the returns of its evaluation; return None if it is not the best.
 
         Of two versions with the same score the later one is the best, because it has learned for
-        longer: with few episodes it happens that both win all of them. Raises HiveRefused without
-        episodes, and OSError.
+        longer: with few episodes it happens that both win all of them. `best_return` is what the
+        best version so far has played among the same agents, where these learn, too, so that its
+        score says nothing. Raises HiveRefused without episodes, and OSError.
         """
         if not returns:
             raise HiveRefused("an evaluation has at least one episode", 422)
@@ -87,8 +90,10 @@ class BestPolicy:
         self._policies.rate(version, score)
         best, found = self._document.best, self._read(version)
         n_opts = self._release(version)
-        if best is not None and best.by == EVALUATION and best.score > score:
-            return None
+        if best is not None and best.by == EVALUATION:
+            best_return = best.score if best_return is None else best_return
+            if best_return > score:
+                return None
         if found is None:
             text = "version %s of run %s has the best mean return, %s, and its file is gone"
             _log.warning(text, version, self._document.id, score)

@@ -330,7 +330,8 @@ class Run:
         Raises HiveRefused and OSError.
         """
         rows = self._log.rows
-        is_best = await self._rate(self._best.rate_evaluation, report.version, report.returns)
+        rated = report.version, report.returns, report.best_return
+        is_best = await self._rate(self._best.rate_evaluation, *rated)
         await self.record(evaluation_points(report, rows))
         if is_best:
             await self.lifecycle.save()

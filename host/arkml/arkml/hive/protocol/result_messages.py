@@ -86,6 +86,8 @@ class EvaluationReport(WireStruct, frozen=True):
         lengths: Steps of each episode.
         successes: True for each success, None if that is not known.
         rows: Rows of the run when the version was chosen, None for now.
+        best_return: Mean return of the best version so far among the same agents of other
+            behaviors, which its score is not compared with. None where its score is.
 
     """
 
@@ -94,6 +96,7 @@ class EvaluationReport(WireStruct, frozen=True):
     lengths: _Episodes
     successes: _Successes | None = None
     rows: Count | None = None
+    best_return: float | None = None
 
     def __post_init__(self) -> None:
         """Raise ProtocolError unless returns, lengths and successes are equal in number."""
