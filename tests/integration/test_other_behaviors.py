@@ -211,3 +211,18 @@ def test_a_training_rates_its_versions_among_the_newest_others(tmp_path):
     assert all(one.best_return is not None for one in result.evaluations[1:])
     assert not [one for one in result.warnings if "zeros" in one]
     assert result.best.rated_by == "evaluation"
+    assert result.other_policies["right"].kind == "now"
+
+
+@pytest.mark.learns
+def test_without_evaluations_the_last_policies_are_kept_since_early_ones_had_weak_opponents(
+    tmp_path,
+):
+    result = arkml.train(
+        RIVALS, frames=1_200, eval_every=None, directory=tmp_path,
+        settings={"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 128},
+    )  # fmt: skip
+
+    kinds = (result.best.kind, result.last.kind, result.other_policies["right"].kind)
+    assert kinds == ("now", "now", "now")
+    assert result.best.onnx == result.last.onnx

@@ -240,6 +240,8 @@ def read_others(texts: Sequence[str]) -> dict[str, Path]:
             raise UsageError(f"--other {text}: it takes NAME=FILE, as goblin=goblin.onnx")
         if name in found:
             raise UsageError(f"--other has {found[name]} and {path} for {name!r}: keep one of them")
+        if not path.is_file():
+            raise UsageError(f"--other {text}: there is no file {path}")
         found[name] = path
     return found
 

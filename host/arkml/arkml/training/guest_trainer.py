@@ -495,8 +495,9 @@ class GuestTrainer(Closing):
         try:
             wants_update = self.error is None and self._end_reason not in _BY_WISH
             outcome = gather(
-                client, run, subject, monitor, reports, is_hurried, wants_update=wants_update
-            )
+                client, run, subject, monitor, reports, is_hurried, wants_update=wants_update,
+                prefers_last=len(hives.started) > 1 and not monitor.evaluations,
+            )  # fmt: skip
         except NotFound as none:
             if self.error is None and self._end_reason == "interrupted":
                 raise NotFound(f"nothing was learned: interrupted, and {none}") from none

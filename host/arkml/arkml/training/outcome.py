@@ -155,11 +155,13 @@ def gather(
     is_hurried: Callable[[], bool] = lambda: False,
     *,
     wants_update: bool = False,
+    prefers_last: bool = False,
 ) -> RunOutcome:
     """
     Gather the outcome of a run, after the `reports` of evaluations have arrived.
 
-    With `wants_update` the call waits for the first update of a learner that has enough rows.
+    With `wants_update` the call waits for the first update of a learner that has enough rows. With
+    `prefers_last` the last policy is the best, as where others learn, too, and none was evaluated.
     `subject` is the guest or the fleet that took part in the run. Raises NotFound if there is no
     policy yet, neither at the hive nor at this host.
     """
@@ -176,7 +178,10 @@ def gather(
     try:
         for report in reports:
             answers.settle(report)  # one that failed does not concern the policies
-        kind, best = fetch(client, run.id, ("best", "now", "latest"), answers.wait)
+        kinds: Sequence[SnapshotKind] = ("now", "latest", "best")
+        if not prefers_last:
+            kinds = ("best", "now", "latest")
+        kind, best = fetch(client, run.id, kinds, answers.wait)
     except (HiveError, NotFound) as error:
         if held is None:
             if isinstance(error, NotFound):
@@ -229,7 +234,9 @@ def gather_others(
     """
     Gather the policies of runs that a guest started beside the trained one, by their names.
 
-    Of runs with the same name the first one counts. Returns sentences about those without a policy,
+    They are the last ones: agents of one run learn against those of the others, so that the version
+    with the highest mean return in training is often an early one, which had weak opponents. Of
+    runs with the same name the first one counts. Returns sentences about those without a policy,
     too.
     """
     found: dict[str, OtherPolicy] = {}
@@ -239,7 +246,7 @@ def gather_others(
             continue
         answers = PatientClient(client, is_hurried)
         try:
-            kind, onnx = fetch(client, run.id, ("best", "now", "latest"), answers.wait)
+            kind, onnx = fetch(client, run.id, ("now", "latest", "best"), answers.wait)
             found[run.name] = OtherPolicy(kind, onnx, (run.features, run.actions))
         except (HiveError, NotFound) as error:
             missing.append(f"there is no file of run {run.name!r}: {error}")
