@@ -34,12 +34,27 @@ def reason_against(name, test, parameters):
 
 
 @contextlib.contextmanager
-def launched(name):
-    """A browser of this machine, by its name of `BROWSERS`."""
+def launcher(name):
+    """A function that returns the running browser of a name, and starts it where it has ended."""
     program = next(filter(None, map(shutil.which, PROGRAMS[name])), None)
     if program is None:
         pytest.fail(f"there is no program {PROGRAMS[name][0]}: install Debian's package of it")
+    started = []
     with sync_playwright() as playwright:
-        browser = getattr(playwright, name).launch(executable_path=program, **OPTIONS[name])
-        yield browser
-        browser.close()
+
+        def running():
+            if not (started and started[-1].is_connected()):
+                kind = getattr(playwright, name)
+                started.append(kind.launch(executable_path=program, **OPTIONS[name]))
+            return started[-1]
+
+        yield running
+        for browser in started:
+            browser.close()
+
+
+@contextlib.contextmanager
+def launched(name):
+    """A browser of this machine, by its name of `BROWSERS`."""
+    with launcher(name) as running:
+        yield running()

@@ -6,7 +6,7 @@ import itertools
 import threading
 
 import pytest
-from tests.browser.browsers import BROWSERS, launched, reason_against
+from tests.browser.browsers import BROWSERS, launcher, reason_against
 from tests.browser.people import Person, listen
 from tests.browser.served import GUESTS, playing
 
@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(config, items):
     left = {}
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        name = parameters.get("browser", "chromium")
+        name = parameters.get("running", "chromium")
         if reason := reason_against(name, item.originalname, parameters):
             left[item] = reason
     items[:] = [item for item in items if item not in left]
@@ -32,10 +32,16 @@ def pytest_report_collectionfinish(config):
 
 
 @pytest.fixture(scope="session", params=BROWSERS)
-def browser(request):
-    """One browser for all tests, then the other; each person has a context of their own."""
-    with launched(request.param) as browser:
-        yield browser
+def running(request):
+    """Returns one browser for all tests, then the other."""
+    with launcher(request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(running):
+    """The browser, which is started anew after a test that it ended in."""
+    return running()
 
 
 @pytest.fixture

@@ -12,6 +12,14 @@ PAGE = """<!doctype html><title>x</title><link rel="icon" href="data:,">
 <body><script>{}</script>"""
 
 
+def test_a_browser_that_has_ended_is_started_anew(running):
+    ended = running()
+    ended.close()
+
+    assert running() is not ended
+    assert running().is_connected()
+
+
 @pytest.mark.parametrize(
     ("script", "heard"),
     [

@@ -5,6 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 from tests.browser.served import GUESTS
+from tests.integration.duel_guest import duel
 from tests.integration.guest_text import function, i32, module
 from wasmtime import wat2wasm
 
@@ -62,6 +63,26 @@ def test_a_person_takes_an_agent_over_and_hands_it_back(served, visited):
     expect(page.locator("#part")).to_have_text("you watch")
     expect(page.locator("#notice")).to_contain_text("You handed agent 2 back")
     until(page, lambda: abs(number_in(page, "#values output")) < 0.5)
+
+
+def test_each_behavior_is_played_by_its_policy_and_a_person_may_play_either(
+    tmp_path, served, visited
+):
+    for name, features in (("strong", 2), ("weak", 3)):
+        (tmp_path / f"{name}.onnx").write_bytes(zeros(features, 1))
+    arkml.publish(
+        wat2wasm(duel("left", "right", rivals=True)), tmp_path / "strong.onnx", tmp_path / "site",
+        others={"right": tmp_path / "weak.onnx"}, episodes=0,
+    )  # fmt: skip
+    page = runs(visited(f"{served}/site/index.html"))
+    left = page.locator("#actors tr", has_text="left")
+    right = page.locator("#actors tr", has_text="right")
+
+    expect(left).to_contain_text("policy: strong")
+    expect(right).to_contain_text("policy: weak")
+    right.get_by_role("button", name="Take over").click()
+    expect(right).to_contain_text("person: you")
+    expect(left).to_contain_text("policy: strong")
 
 
 @pytest.mark.usefixtures("applet")
