@@ -8,11 +8,10 @@
 export async function played({ scripts, site, read, frames, every }) {
   const { Play } = await import(`${scripts}published_play.js`);
   const { KernelPolicy } = await import(`${scripts}kernel.js`);
-  const weights = await read(site.policy.name);
   const lines = [];
   const play = await Play.begin(site, {
     module: await WebAssembly.compile(await read(site.guest.name)),
-    load: () => KernelPolicy.load(weights, { seed: BigInt(site.seed), deterministic: site.deterministic }),
+    load: async ({ name }) => KernelPolicy.load(await read(name), { seed: BigInt(site.seed), deterministic: site.deterministic }),
     game: () => ({}),
     action: () => ({ continuous: [], choices: [] }),
     write: (level, text) => lines.push([level, text]),

@@ -13,15 +13,19 @@ LEVELS = {logging.ERROR: "error", logging.WARNING: "warning", logging.INFO: "inf
           logging.DEBUG: "debug", 5: "trace"}  # fmt: skip
 
 
-def played_in_wasmtime(module, policy, frames, every, *, seed, deterministic=False, trains=False):
+def played_in_wasmtime(
+    module, policy, frames, every, *, seed, deterministic=False, trains=False, others=None
+):
     """What the guest does in a host, as `published_frames.js` tells it."""
     hashes, lines = [], []
     grant = WasiGrant(stdout=lambda _: None, stderr=lambda _: None)
     options = {"seed": seed, "deterministic": deterministic, "backend": "wasm", "wasi": grant}
-    with Host(policy=policy, **options) as host:
+    with Host(policy=policy, policies=others, **options) as host:
         compiled = host.compile(module)
         library = loader_of(host).library()
-        gateway = PolicyEvaluation(library, spec=compiled.info.spec) if trains else None
+        gateway = None
+        if trains:
+            gateway = PolicyEvaluation(library, others=others or (), spec=compiled.info.spec)
         world = SeededWorld(seed, Pace())
         shared = loader_of(host).shared(gateway=gateway, library=library, world=world)
         guest = Guest(loader_of(host).load(compiled, compiled.name, shared))

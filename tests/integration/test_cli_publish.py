@@ -4,7 +4,10 @@ import json
 
 import pytest
 from tests.integration.command_line import arkml
+from tests.integration.duel_guest import duel
 from tests.integration.guest_text import GUESTS
+
+from arkml.policies.constant import zeros
 
 APPLET = GUESTS / "c_applet.wasm"
 POINTMASS = GUESTS / "policies/pointmass.onnx"
@@ -20,6 +23,20 @@ def test_a_folder_is_written_and_told(tmp_path):
     assert told["files"] == {path.name: path.stat().st_size for path in site.iterdir()}
     assert told["trains"] is False
     assert ended.err == ""
+
+
+def test_the_policies_of_other_behaviors_are_named(tmp_path):
+    (tmp_path / "duel.wat").write_bytes(duel("left", "right"))
+    (tmp_path / "l.onnx").write_bytes(zeros(2, 1))
+    (tmp_path / "r.onnx").write_bytes(zeros(3, 1))
+    words = ("publish", "duel.wat", "--policy", "l.onnx", "-o", "site", "--license", "MIT")
+    ended = arkml(*words, "--other", "right=r.onnx", "--json", cwd=tmp_path)
+    refused = arkml(*words, "--other", "rihgt=r.onnx", cwd=tmp_path)
+
+    assert ended.status == 0, ended.err
+    assert {"duel.wasm", "policy.wasm", "policy-1.wasm"} <= set(json.loads(ended.out)["files"])
+    assert refused.status == 2
+    assert "others (--other) has 'rihgt', and duel.wat declares left, right" in refused.err
 
 
 def test_a_license_is_asked_for(tmp_path):

@@ -4,8 +4,10 @@ import logging
 
 import pytest
 import yaml
+from tests.integration.duel_guest import duel
 from tests.published_policies import noisy, scoring
 from tests.unit.test_published_guest import GUESTS
+from wasmtime import wat2wasm
 
 import arkml
 from arkml.hive.protocol.run_origin import RunOrigin
@@ -17,6 +19,7 @@ from arkml.server.document import Document, write_new
 from arkml.server.run_origin import RunStart
 
 GUEST = GUESTS / "c_reach.wasm"
+DUEL = wat2wasm(duel("left", "right", rivals=True))
 LEARNED, OTHER = scoring(4, 2), scoring(4, 3)
 
 
@@ -29,7 +32,10 @@ def a_second_of_play(monkeypatch):
 @pytest.fixture
 def training(tmp_path):
     """The folder of a training, as `arkml train` leaves it."""
-    settings = Settings(4, 2, seed=7, gamma=0.9)
+    return trained(tmp_path, Settings(4, 2, seed=7, gamma=0.9))
+
+
+def trained(tmp_path, settings):
     best = Best("evaluation", 12.5, 31, 4_096)
     run = Document("abc", RunRequest("reach", "reach", settings), 10**18, rows=5_000, best=best)
     origin = RunOrigin("arkml train secret/path.wasm", "my-laptop", versions={"jax": "0.10"})
@@ -40,6 +46,24 @@ def training(tmp_path):
     (runs / "abc" / PUBLISHED_NAME / "0000000044.onnx").write_bytes(OTHER[:-1] + b"x")
     (tmp_path / "training" / "reach.onnx").write_bytes(LEARNED)
     return tmp_path / "training"
+
+
+def test_the_card_of_two_behaviors_tells_whose_scores_they_are_and_each_training(tmp_path):
+    folder = trained(tmp_path, Settings(2, 1, seed=7))
+    best = folder / "hive" / "runs" / "abc" / BEST_NAME
+    for path in (best, folder / "reach.onnx"):
+        path.write_bytes(scoring(2, 1))
+    site = arkml.publish(
+        DUEL, folder / "reach.onnx", tmp_path / "site", others={"right": scoring(3, 1)}, episodes=2
+    )
+    text = (site.folder / "README.md").read_text()
+    scores, rest = text.split("## Scores")[1].split("## Observations")
+    told = rest.split("## Training")[1].split("## License")[0]
+
+    assert "Of the agents of left, among those of right." in scores
+    assert told.index("Behavior left:") < told.index("| rows of the run | 5,000 |")
+    assert told.index("| rows of the run") < told.index("Behavior right:")
+    assert told.rstrip().endswith("The author does not say how the policy was trained.")
 
 
 def card_of(tmp_path, policy, **options):

@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from tests.integration.duel_guest import duel
+from tests.integration.test_several_behaviors import DRIVER, PICKER, guest
 from tests.node import run_module
 from tests.published_host import played_in_wasmtime
 from tests.published_policies import drawn, model, noisy, remembering, scoring
@@ -68,6 +70,79 @@ def test_a_site_plays_as_the_host_does_with_the_kernel(guest, policy, tmp_path):
     wanted = played_in_wasmtime(path, policy, 120, 20, seed=5, trains=site.trains)
     assert played["hashes"] == wanted["hashes"]
     assert len(set(played["hashes"])) > 1
+
+
+SPEC = json.dumps({
+    "behaviors": {
+        "picker": {"observations": [{"shape": [1]}], "actions": {"continuous": 1}},
+        "driver": {"observations": [{"shape": [1]}], "actions": {"continuous": 3}},
+    }
+}).replace('"', '\\"')  # fmt: skip
+TRAINING = wat2wasm(
+    guest(PICKER, DRIVER).replace(
+        b"(module", f'(module (@custom "arkml.spec" "{SPEC}")'.encode(), 1
+    )
+)
+"""A guest of two behaviors that acts in trainings alone."""
+
+DUEL = wat2wasm(duel("left", "right", rivals=True))
+"""A guest of two behaviors that opens inference sessions, which have no names."""
+
+CASES = [
+    (DUEL, "left", noisy(2, 1), {"right": scoring(3, 1)}),
+    (DUEL, "right", noisy(3, 1), {"left": remembering(2, 1)}),
+    (TRAINING, "picker", noisy(1, 1), {"driver": scoring(1, 3)}),
+    (TRAINING, "driver", noisy(1, 3), {"picker": scoring(1, 1)}),
+]
+
+
+@pytest.mark.parametrize(("module", "behavior", "policy", "others"), CASES)
+def test_each_behavior_of_a_site_acts_by_its_policy(module, behavior, policy, others, tmp_path):
+    site = published(tmp_path, module, policy, seed=5, others=others, episodes=2)
+    asked = {"folder": str(site.folder), "scripts": f"{page_scripts.FOLDER.as_uri()}/"}
+    played = run_module(PROGRAM, {**asked, "frames": 60, "every": 1})
+    options = {"seed": 5, "trains": site.trains}
+    wanted = played_in_wasmtime(module, policy, 60, 1, others=others, **options)
+    alone = published(tmp_path, module, policy, seed=5, behavior=behavior)
+    by_one = run_module(PROGRAM, {**asked, "frames": 60, "every": 1})
+
+    assert played["hashes"] == wanted["hashes"]
+    assert played["hashes"] != by_one["hashes"]
+    assert site.scores is None or len(site.scores.returns) == 2
+    assert "policy-1.wasm" in site.files
+    assert "policy-1.wasm" not in alone.files
+
+
+@pytest.mark.parametrize(
+    ("others", "options", "error", "words"),
+    [
+        ({"rihgt": scoring(3, 1)}, {}, UsageError, "'rihgt', and .* declares left, right"),
+        (
+            {"right": scoring(2, 1)},
+            {},
+            InvalidArguments,
+            "does not fit .*2 features .* 3 are given",
+        ),
+        (
+            {"left": scoring(2, 1)},
+            {"behavior": "left"},
+            UsageError,
+            "whose agents the policy itself",
+        ),
+        ({"left": scoring(2, 1), "right": scoring(3, 1)}, {}, InvalidArguments, "does not fit"),
+    ],
+)
+def test_others_that_cannot_act_in_a_site_are_refused(others, options, error, words, tmp_path):
+    with pytest.raises(error, match=words):
+        published(tmp_path, DUEL, scoring(2, 1), others=others, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_others_need_a_declaration_and_a_policy_beside_them(tmp_path):
+    with pytest.raises(UsageError, match="does not declare how many numbers its agents observe"):
+        published(tmp_path, wat2wasm(guest(PICKER)), scoring(1, 1), others={"a": scoring(1, 1)})
+    with pytest.raises(UsageError, match="policies beside another one"):
+        published(tmp_path, DUEL, None, others={"a": scoring(1, 1)}, replay="a.trace")
 
 
 @pytest.mark.parametrize("name", ["published_page.js", "replay_page.js"])
@@ -343,6 +418,6 @@ def test_the_document_has_seed_and_branches_of_the_play(tmp_path):
     document = document_in(site)
 
     assert document["seed"] == "7"
-    assert document["branches"] == [3]
+    assert [one["branches"] for one in document["policies"]] == [[3]]
     assert document["plan"]["frameNanoseconds"] == round(1e9 / 30)
     assert document["plan"]["trains"] is False

@@ -24,6 +24,7 @@ _EPILOG = options.epilog(
     "arkml evaluate walker.wasm --policy walker.onnx",
     "arkml evaluate walker.wasm --policy walker.onnx --policy walker.last.onnx --episodes 500",
     "arkml evaluate walker.wasm --policy walker.crvo --noise --seed 1 --json",
+    "arkml evaluate hunt.wasm --policy hunter.onnx --other prey=prey.onnx",
     notes="""
 Each policy plays the same number of episodes, shared out evenly among the agents before they begin.
 The standard error says how far the mean return may be off: two policies differ if their means are

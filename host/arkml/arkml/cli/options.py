@@ -301,6 +301,16 @@ Behavior = Annotated[
         show_default=False,
     ),
 ]
+OtherPolicies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--other",
+        metavar="NAME=FILE",
+        help="The policy of the agents of another behavior, which get zeros without one (any number"
+        " of times).",
+        show_default=False,
+    ),
+]
 MaxEpisodeSteps = Annotated[
     int | None,
     typer.Option(
@@ -369,15 +379,7 @@ class PolicyPlayOptions:
 
     policy_output: PolicyOutputs = None
     behavior: Behavior = None
-    other: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE",
-            help="The policy of the agents of another behavior, which get zeros without one (any"
-            " number of times).",
-            show_default=False,
-        ),
-    ] = None
+    other: OtherPolicies = None
     max_episode_steps: MaxEpisodeSteps = None
     noise: Annotated[
         bool, typer.Option("--noise", help="Act with the noise of a stochastic policy.")

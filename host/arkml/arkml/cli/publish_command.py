@@ -13,7 +13,7 @@ from arkml.cli import options
 from arkml.cli.exits import GOOD, print_json
 from arkml.cli.launch import read_policy
 from arkml.cli.user_files import read_module
-from arkml.cli.values import read_configuration, read_limits, whole_number
+from arkml.cli.values import read_configuration, read_limits, read_others, whole_number
 
 if TYPE_CHECKING:
     from arkml.publishing.publication import PublishedSite
@@ -22,6 +22,7 @@ _EPILOG = options.epilog(
     "arkml publish game.wasm --policy walk.onnx -o site/ --license MIT",
     "arkml publish game.wasm --policy walk.onnx -o site/ --imports my.js",
     "arkml publish game.wasm --policy odd.onnx -o site/ --runtime node_modules/onnxruntime-web",
+    "arkml publish hunt.wasm --policy hunter.onnx --other prey=prey.onnx -o site/",
     "arkml publish game.wasm --replay episode.trace -o site/",
     notes="""
 DIR is new, empty, or was published before. Any static host serves it, and a browser opens its
@@ -48,6 +49,7 @@ class PublishOptions:
     ] = None
     policy_output: options.PolicyOutputs = None
     behavior: options.Behavior = None
+    other: options.OtherPolicies = None
     configure_numbers: options.ConfigureNumbers = None
     replay: Annotated[
         Path | None,
@@ -116,6 +118,9 @@ def publish_guest(options: PublishOptions) -> int:
     read_module(options.guest)
     if options.policy is not None:
         read_policy(options.policy, limits, outputs)
+    others = read_others(options.other or ())
+    for path in others.values():
+        read_policy(path, limits)
     numbers = read_configuration(None, options.configure_numbers)
     site = publish(
         options.guest,
@@ -123,6 +128,7 @@ def publish_guest(options: PublishOptions) -> int:
         options.folder,
         outputs=outputs,
         behavior=options.behavior,
+        others=others,
         configure=None if numbers is None else [_number(one, options.seed) for one in numbers],
         seed=options.seed,
         deterministic=options.deterministic,

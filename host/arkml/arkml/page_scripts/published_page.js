@@ -55,7 +55,7 @@ class PublishedPage {
     this.#roster = new Roster(byId("actors"), {
       look: (name) => this.#look(name),
       take: (name) => this.#take(name),
-      who: (actor) => (actor.name === this.#mine ? "person: you" : `policy: ${site.policy.title}`),
+      who: (actor) => (actor.name === this.#mine ? "person: you" : `policy: ${titleOf(site.policies, actor)}`),
       isTaken: () => false,
     });
     this.#scores = new ScoreBoard(byId("score-box"), site.guest.digest, site.evaluated);
@@ -271,15 +271,29 @@ class PublishedPage {
   }
 }
 
+/** Return the title of the policy that plays an actor. */
+function titleOf([first, ...others], { actorClass }) {
+  return (others.find(({ behavior }) => behavior === actorClass.name) ?? first).title;
+}
+
+/** Load the files of a policy; return a function that makes the policy anew. */
+async function loaderOf({ runtime, ...file }, options) {
+  const weights = await fileOf(file);
+  if (!runtime) return () => KernelPolicy.load(weights, options);
+  const model = await RuntimeModel.load(await fileOf(runtime.model), runtime.rows);
+  return () => RuntimePolicy.load(weights, model, options);
+}
+
 /** Load the files, and show the page; what fails is told in it. */
 async function openPage() {
   const site = JSON.parse(byId("site").textContent);
   try {
-    if (site.runtime) requireRuntime();
-    const [wasm, weights] = await Promise.all([fileOf(site.guest), fileOf(site.policy)]);
+    if (site.policies.some(({ runtime }) => runtime)) requireRuntime();
     const options = { seed: BigInt(site.seed), deterministic: site.deterministic };
-    const model = site.runtime && (await RuntimeModel.load(await fileOf(site.runtime.model), site.runtime.rows));
-    const load = () => (model ? RuntimePolicy.load(weights, model, options) : KernelPolicy.load(weights, options));
+    const wasm = await fileOf(site.guest);
+    const loaders = new Map();
+    for (const one of site.policies) loaders.set(one, await loaderOf(one, options));
+    const load = (one) => loaders.get(one)();
     const module = await WebAssembly.compile(wasm);
     const game = site.imports ? (await import(`./${site.imports}`)).default : () => ({});
     await new PublishedPage(site, { module, load, game }).begin();

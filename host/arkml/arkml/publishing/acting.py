@@ -12,7 +12,7 @@ from arkml.hive.protocol.replay_messages import ShownBehavior
 from arkml.policies.kernel import hosted, render
 from arkml.policies.signature import Wanted
 from arkml.publishing.rehearsal import Cast
-from arkml.publishing.web_runtime import MODEL, PACKAGE
+from arkml.publishing.web_runtime import PACKAGE
 from arkml.runtime.compiled_module import CompiledModule
 from arkml.sessions.branches import DeclaredBranches
 from arkml.sessions.declarations import behaviors_in
@@ -40,19 +40,29 @@ class Acting(NamedTuple):
     model: bytes | None = None
     rows: int | None = None
 
-    @property
-    def runtime(self) -> dict[str, Any] | None:
-        """What a page must know to run the model, as JSON values, or None."""
-        return (
-            None if self.model is None else {"model": noted(MODEL, self.model), "rows": self.rows}
-        )
+    def runtime(self, name: str) -> dict[str, Any] | None:
+        """Return what a page must know to run the model, a file, as JSON values; None without."""
+        return None if self.model is None else {"model": noted(name, self.model), "rows": self.rows}
 
 
 class ActingPolicy:
-    """A policy for a web page, compiled once for each pair of features and actions."""
+    """
+    A policy for a web page, compiled once for each pair of features and actions.
 
-    def __init__(self, cast: Cast, declared: DeclaredBranches, *, has_runtime: bool) -> None:
+    It is the file `policy`, whose `outputs` have the actions, or the first ones that can be.
+    """
+
+    def __init__(
+        self,
+        cast: Cast,
+        policy: bytes,
+        outputs: tuple[str, ...],
+        declared: DeclaredBranches,
+        *,
+        has_runtime: bool,
+    ) -> None:
         self._cast, self._declared, self._has_runtime = cast, declared, has_runtime
+        self._policy, self._outputs = policy, outputs
         self._made: dict[Wanted, Acting] = {}
 
     def of_one(self, widths: Iterable[Widths]) -> Acting:
@@ -69,10 +79,10 @@ class ActingPolicy:
             parts = self._declared.parts_of(features, actions)
             try:
                 wanted = Wanted(
-                    features, actions, branches, cast.outputs, cast.deterministic, parts=parts
+                    features, actions, branches, self._outputs, cast.deterministic, parts=parts
                 )
                 if wanted not in self._made:
-                    self._made[wanted] = _acting(cast, wanted, has_runtime=self._has_runtime)
+                    self._made[wanted] = self._acting(wanted)
                 return self._made[wanted]
             except ModelRejected:
                 raise
@@ -80,33 +90,46 @@ class ActingPolicy:
                 faults.append(str(error))
         raise InvalidArguments(f"the policy does not fit {cast.name}: {'; '.join(faults)}")
 
+    def _acting(self, wanted: Wanted) -> Acting:
+        limits = self._cast.limits
+        try:
+            return Acting(render(self._policy, wanted, limits=limits), list(wanted.branches))
+        except ModelRejected as error:
+            refusal = ModelRejected(f"a page cannot act by this policy: {error}")
+        try:
+            model = hosted(self._policy, wanted, limits=limits)
+        except ModelRejected:
+            raise refusal from None
+        if not self._has_runtime:
+            raise ModelRejected(
+                f"{refusal}, and pages by {PACKAGE}, 14 MB: name the folder of that npm package,"
+                f" --runtime node_modules/{PACKAGE}"
+            )
+        return Acting(model.kernel, list(wanted.branches), model.model, model.rows)
 
-def _acting(cast: Cast, wanted: Wanted, *, has_runtime: bool) -> Acting:
-    try:
-        return Acting(render(cast.policy, wanted, limits=cast.limits), list(wanted.branches))
-    except ModelRejected as error:
-        refusal = ModelRejected(f"a page cannot act by this policy: {error}")
-    try:
-        model = hosted(cast.policy, wanted, limits=cast.limits)
-    except ModelRejected:
-        raise refusal from None
-    if not has_runtime:
-        raise ModelRejected(
-            f"{refusal}, and pages by {PACKAGE}, 14 MB: name the folder of that npm package,"
-            f" --runtime node_modules/{PACKAGE}"
-        )
-    return Acting(model.kernel, list(wanted.branches), model.model, model.rows)
 
-
-def declared_widths(module: CompiledModule) -> list[Widths]:
-    """Return the numbers of features and actions that a module declares."""
-    widths: list[Widths] = []
-    for one in behaviors_in(module.info.spec).values():
+def declared_widths(module: CompiledModule) -> dict[str, Widths]:
+    """Return the numbers of features and actions that a module declares, by behavior."""
+    widths: dict[str, Widths] = {}
+    for name, one in behaviors_in(module.info.spec).items():
         continuous, discrete = one.actions.continuous, len(one.actions.discrete)
         if one.num_features is not None:
             told = continuous is not None
-            widths.append((one.num_features, (continuous or 0) + discrete if told else None))
+            widths[name] = one.num_features, (continuous or 0) + discrete if told else None
     return widths
+
+
+def declared_actions(module: CompiledModule) -> list[dict[str, Any]]:
+    """Return the declared behaviors as a page tells them apart by numbers, as JSON values."""
+    return [
+        {
+            "name": name,
+            "features": one.num_features,
+            "continuous": one.actions.continuous,
+            "branches": list(one.actions.discrete),
+        }
+        for name, one in behaviors_in(module.info.spec).items()
+    ]
 
 
 def widths_of(behavior: ShownBehavior) -> Widths:

@@ -44,7 +44,9 @@ class Card(NamedTuple):
         title: The title.
         license: The identifier of a license, empty for none.
         trained: How the policy was trained, in the words of the author, or empty.
-        facts: Facts about the training that are known without the author.
+        facts: Facts about the training of each policy that are known without the author.
+        behaviors: The names of the behaviors that act by a policy each, in the order of `facts`;
+            the first is the one that was evaluated. Empty if there is one policy.
         unrated: Why there is no evaluation, empty if there is one.
 
     """
@@ -52,7 +54,8 @@ class Card(NamedTuple):
     title: str
     license: str
     trained: str
-    facts: Facts
+    facts: Sequence[Facts]
+    behaviors: Sequence[str] = ()
     unrated: str = ""
 
 
@@ -81,7 +84,7 @@ def card_files(
         "",
         "## Scores",
         "",
-        *_scores(scores, seed, card.unrated),
+        *_scores(scores, seed, card),
         "",
         "## Observations and actions",
         "",
@@ -141,19 +144,33 @@ def _license(identifier: str) -> Iterator[str]:
 
 
 def _training(card: Card) -> Iterator[str]:
-    if card.trained or not card.facts:
+    if card.trained or not any(card.facts):
         yield _plain(card.trained) or "The author does not say how the policy was trained."
         return
-    yield "| | |"
-    yield "| --- | --- |"
-    for name, value in card.facts:
-        yield f"| {_plain(name)} | {_plain(value)} |"
+    for place, facts in enumerate(card.facts):
+        if card.behaviors:
+            yield f"Behavior {_plain(card.behaviors[place])}:"
+            yield ""
+        if not facts:
+            yield "The author does not say how the policy was trained."
+            yield ""
+            continue
+        yield "| | |"
+        yield "| --- | --- |"
+        for name, value in facts:
+            yield f"| {_plain(name)} | {_plain(value)} |"
+        if card.behaviors:
+            yield ""
 
 
-def _scores(scores: EvaluationResult | None, seed: int, unrated: str) -> Iterator[str]:
+def _scores(scores: EvaluationResult | None, seed: int, card: Card) -> Iterator[str]:
     if scores is None:
-        yield f"No evaluation: {_plain(unrated[:_MOST_OF_REASON])}."
+        yield f"No evaluation: {_plain(card.unrated[:_MOST_OF_REASON])}."
         return
+    if card.behaviors:
+        rated, *others = map(_plain, card.behaviors)
+        yield f"Of the agents of {rated}, among those of {', '.join(others)}."
+        yield ""
     yield "| episodes | seed | mean return | deviation | mean length | success |"
     yield "| ---: | ---: | ---: | ---: | ---: | ---: |"
     rate = scores.success_rate

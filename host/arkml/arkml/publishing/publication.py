@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from arkml.base.files import read_file
 from arkml.base.output_files import path_of
@@ -17,14 +18,21 @@ from arkml.errors import UsageError
 from arkml.host import Host, Source, read_source
 from arkml.limits import Limits, real_number, require_seed, require_whole
 from arkml.policies.policy_files import output_names, read_policy_file
-from arkml.publishing.acting import ActingPolicy, declared_widths, noted, widths_of
+from arkml.publishing.acting import (
+    Acting,
+    ActingPolicy,
+    declared_actions,
+    declared_widths,
+    noted,
+    widths_of,
+)
 from arkml.publishing.card import Card, card_files
 from arkml.publishing.folder import MARK, require_own, write_folder
 from arkml.publishing.guest_plan import GuestPlan, plan_of
 from arkml.publishing.page import PAGE, page_files
 from arkml.publishing.picture import picture_of
 from arkml.publishing.rehearsal import Cast, rehearsed, scored
-from arkml.publishing.training_facts import training_facts
+from arkml.publishing.training_facts import Facts, training_facts
 from arkml.publishing.web_runtime import MODEL, RUNTIME_FILES, runtime_files
 from arkml.replays.documents import document_of, shown_behaviors
 from arkml.replays.page import page_of as replay_page
@@ -34,7 +42,8 @@ from arkml.runtime.module.imports import may_be_of_a_game
 from arkml.runtime.module.parsing import parse
 from arkml.runtime.wasi.linking import WasiGrant
 from arkml.sessions.branches import DeclaredBranches
-from arkml.sessions.declarations import SpecLike, behaviors_in
+from arkml.sessions.declarations import SpecLike
+from arkml.training.evaluations import policies_of_others, require_declared
 from arkml.training.results import EvaluationResult
 from arkml.training.tasks import starts_trainings
 
@@ -86,6 +95,7 @@ def publish(
     *,
     outputs: str | Sequence[str] = (),
     behavior: str | None = None,
+    others: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
     configure: Sequence[int] | None = None,
     seed: int = 0,
     deterministic: bool = False,
@@ -113,6 +123,8 @@ def publish(
         folder: The folder, which must be new, empty, or published before.
         outputs: The names of the outputs of the policy that hold its actions, as for `Host`.
         behavior: Name of the run whose agents the policy plays, for a guest that starts several.
+        others: Policies of the agents of other behaviors that the guest declares, by the names of
+            these, such as `{"prey": "prey.onnx"}`.
         configure: Whole numbers for the export `configure`, such as (16, 7).
         seed: Seed of the guest, its clock and random numbers, and of the policy's noise.
         deterministic: True leaves out the noise of the policy.
@@ -159,6 +171,9 @@ def publish(
     episodes = 0 if episodes == 0 else require_whole("episodes", episodes)
     target, limits = path_of(folder, "folder"), limits or Limits()
     require_own(target)
+    beside = policies_of_others(others, behavior)
+    if beside and policy is None:
+        raise UsageError("others (--other) has policies beside another one: name it as `policy`")
     data, name = read_source(module)
     contents: dict[str, bytes] = {}
     if replay is not None:
@@ -169,9 +184,10 @@ def publish(
     cast = Cast(
         data,
         name,
-        policy if isinstance(policy, bytes) else read_policy_file(policy, limits),
+        _read_policy(policy, limits),
         output_names(outputs),
         behavior,
+        {name: _read_policy(each, limits) for name, each in beside.items()},
         numbers,
         require_seed(seed),
         deterministic,
@@ -182,17 +198,31 @@ def publish(
     run_by = {} if runtime is None else runtime_files(path_of(runtime, "runtime"))
     compiled, plan = _compiled(cast, real, has_game=code is not None)
     widths, choices = declared_widths(compiled), DeclaredBranches(compiled.info.spec)
-    actor = ActingPolicy(cast, choices, has_runtime=bool(run_by))
-    if widths:  # a policy that does not fit is refused before anything is played
-        acting = actor.of_one(widths)
+    require_declared(compiled, cast.others)
+    has_runtime = bool(run_by)
+    actor = ActingPolicy(cast, cast.policy, cast.outputs, choices, has_runtime=has_runtime)
+    own = [each for name, each in widths.items() if name not in cast.others]
+    if own:  # a policy that does not fit is refused before anything is played
+        acting = actor.of_one(own)
+    acting_others = []
+    for kind, other in cast.others.items():
+        if kind not in widths:
+            raise UsageError(
+                f"others (--other) has {kind!r}, and {compiled.name} does not declare how many"
+                " numbers its agents observe: say so in its custom section arkml.spec"
+            )
+        one = ActingPolicy(cast, other, (), choices, has_runtime=has_runtime)
+        acting_others.append(one.of_one([widths[kind]]))
     if code is None:
         may_train = starts_trainings(compiled.info)
         shown, trains = rehearsed(cast, trains=plan.trains, may_train=may_train)
         declared = shown.behaviors
-        acting = actor.of_one(map(widths_of, declared))
+        acting = actor.of_one(widths_of(one) for one in declared if one.name not in cast.others)
     elif widths:
         shown, trains = None, plan.trains
-        counts = [(one, len(acting.branches) if two is None else two) for one, two in widths]
+        counts = [
+            (one, len(acting.branches) if two is None else two) for one, two in widths.values()
+        ]
         declared = shown_behaviors(compiled.info.spec, counts)
     else:
         raise UsageError(
@@ -212,28 +242,30 @@ def publish(
     stem = Path(name).stem or "guest"
     games = [one.game for one in declared if one.game is not None]
     named = [game.title for game in games if game.title]
-    known = (
-        []
-        if isinstance(policy, bytes)
-        else training_facts(Path(policy), cast.policy, compiled.digest)
+    files = [
+        _PolicyFiles(acting, behavior, policy, cast.policy),
+        *(
+            _PolicyFiles(each, name, beside[name], cast.others[name], number)
+            for number, (name, each) in enumerate(zip(cast.others, acting_others, strict=True), 1)
+        ),
+    ]
+    first = behavior or next((one.name for one in declared if one.name not in cast.others), stem)
+    card = Card(
+        title or (named or [stem])[0],
+        license,
+        trained,
+        [one.facts(compiled.digest) for one in files],
+        [first, *cast.others] if cast.others else (),
+        unrated,
     )
-    card = Card(title or (named or [stem])[0], license, trained, known, unrated)
-    loaded = {f"{stem}.wasm": plan.wasm, POLICY: acting.kernel}
+    loaded = {f"{stem}.wasm": plan.wasm, **{one.kernel: one.acting.kernel for one in files}}
+    models = {one.model: one.acting.model for one in files if one.acting.model is not None}
     site = {
         "plan": {**plan.document, "trains": trains},
         "guest": noted(f"{stem}.wasm", plan.wasm),
-        "policy": {
-            **noted(POLICY, acting.kernel),
-            "title": "policy" if isinstance(policy, bytes) else Path(policy).stem,
-        },
+        "policies": [one.document for one in files],
         "behaviors": [one.as_json() for one in declared],
-        "behavior": behavior,
-        "runtime": acting.runtime,
-        "branches": acting.branches,
-        "others": [
-            [name, list(one.actions.discrete)]
-            for name, one in behaviors_in(compiled.info.spec).items()
-        ],
+        "declared": declared_actions(compiled),
         "seed": str(cast.seed),
         "deterministic": deterministic,
         "calls": [["configure", [str(number) for number in numbers]]] if numbers else [],
@@ -246,7 +278,7 @@ def publish(
     contents |= {
         **page_files(site, card.title),
         **loaded,
-        **({PACKED: _packed(loaded)} if acting.model is None else {MODEL: acting.model, **run_by}),
+        **({**models, **run_by} if models else {PACKED: _packed(loaded)}),
         **({} if code is None else {IMPORTS: code}),
         **card_files(
             card, compiled, declared, picture, scores, cast.seed, deterministic=deterministic
@@ -260,6 +292,58 @@ def publish(
         trains=trains,
         is_changed=plan.is_changed,
     )
+
+
+class _PolicyFiles(NamedTuple):
+    """
+    A policy of a published guest, with its files in the folder.
+
+    Attributes:
+        acting: How it acts.
+        behavior: The behavior whose agents it plays, None for that of the first run.
+        source: The file that the user named, or its bytes.
+        data: The bytes of that file.
+        number: 0 for the policy itself, from 1 on for those of other behaviors.
+
+    """
+
+    acting: Acting
+    behavior: str | None
+    source: str | os.PathLike[str] | bytes
+    data: bytes
+    number: int = 0
+
+    @property
+    def kernel(self) -> str:
+        """The name of the file with the compiled policy."""
+        return f"policy-{self.number}.wasm" if self.number else POLICY
+
+    @property
+    def model(self) -> str:
+        """The name of the file with the model that a runtime runs, if one does."""
+        return f"policy-{self.number}.onnx" if self.number else MODEL
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What a page must know of the policy, as JSON values."""
+        unnamed = "policy" if self.behavior is None else self.behavior
+        return {
+            **noted(self.kernel, self.acting.kernel),
+            "title": unnamed if isinstance(self.source, bytes) else Path(self.source).stem,
+            "behavior": self.behavior,
+            "branches": self.acting.branches,
+            "runtime": self.acting.runtime(self.model),
+        }
+
+    def facts(self, guest: str) -> Facts:
+        """Return what is known of the training of the policy, which plays the guest."""
+        if isinstance(self.source, bytes):
+            return []
+        return training_facts(Path(self.source), self.data, guest)
+
+
+def _read_policy(policy: str | os.PathLike[str] | bytes, limits: Limits) -> bytes:
+    return policy if isinstance(policy, bytes) else read_policy_file(policy, limits)
 
 
 def _written(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ class Cast(NamedTuple):
         policy: An ONNX or Cervo file.
         outputs: Names of the outputs that hold actions, empty to find them.
         behavior: Name of the run whose agents the policy plays, None for the first.
+        others: Policy files of the agents of other behaviors, by the names of these.
         numbers: Arguments for the export `configure`; if empty, it is not called.
         seed: Seed of the noise.
         deterministic: Whether there is no noise.
@@ -55,6 +56,7 @@ class Cast(NamedTuple):
     policy: bytes
     outputs: tuple[str, ...]
     behavior: str | None
+    others: Mapping[str, bytes]
     numbers: Sequence[int]
     seed: int
     deterministic: bool
@@ -132,6 +134,7 @@ def scored(cast: Cast, episodes: int) -> EvaluationResult | str:
             cast.policy,
             outputs=cast.outputs,
             behavior=cast.behavior,
+            others=cast.others,
             episodes=episodes,
             deterministic=cast.deterministic,
             seed=cast.seed,
@@ -146,6 +149,7 @@ def _played(cast: Cast, trace: Path, *, trains: bool) -> None:
     """Play and record frames; with `trains` until an episode has ended."""
     with Host(
         policy=cast.policy,
+        policies=cast.others or None,
         outputs=cast.outputs,
         seed=cast.seed,
         deterministic=cast.deterministic,
@@ -167,8 +171,9 @@ def _trained(cast: Cast, host: Host, compiled: CompiledModule) -> None:
     """Play an episode with the policy in place of the trainings that the guest starts."""
     task = find_task(compiled, None)
     runner, gateway = make_evaluating(
-        host, compiled, task, task.budget(), behavior=cast.behavior, seed=cast.seed
-    )
+        host, compiled, task, task.budget(),
+        behavior=cast.behavior, others=cast.others, seed=cast.seed,
+    )  # fmt: skip
 
     def begin() -> None:
         runner.initialize()

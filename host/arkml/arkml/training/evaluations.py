@@ -13,14 +13,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from types import MappingProxyType
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 from arkml.base.processors import come_after_parent
 from arkml.base.short_reprs import cut_repr
 from arkml.errors import ArkmlError, InvalidSpec, TraceRefused, UsageError
 from arkml.guests.guest import SEED_EXPORT, Guest
 from arkml.guests.trace_recorder import PartRecorders
-from arkml.host import Host, NamedPolicies, loader_of
+from arkml.host import Host, loader_of
 from arkml.limits import Budget, Limits
 from arkml.policies.library import PolicyLibrary
 from arkml.policies.step_limit import StepLimit
@@ -38,6 +38,8 @@ from arkml.training.task_runner import (
     require_frames,
 )
 from arkml.training.tasks import Task, compile_module, copies_fault, find_task
+
+T = TypeVar("T")
 
 _STEPS = 10  # of niceness: a frame of the training comes before one of an evaluation
 _LENGTHS = struct.Struct("<QQ")
@@ -207,7 +209,7 @@ def make_evaluating(
         limit = StepLimit(max_episode_steps)
     loader, name = loader_of(host), f"{module.name} (evaluation)"
     library: PolicyLibrary = loader.library()
-    _require_declared(module, others)
+    require_declared(module, others)
     gateway = PolicyEvaluation(
         library, behavior=behavior, others=others, spec=module.info.spec, limit=limit, show=show
     )
@@ -224,7 +226,7 @@ def make_evaluating(
     return FleetRunner(loader.fleet(module, name, 1, shared), task, budget, renewal), gateway
 
 
-def policies_of_others(others: NamedPolicies | None, behavior: str | None) -> NamedPolicies:
+def policies_of_others(others: Mapping[str, T] | None, behavior: str | None) -> Mapping[str, T]:
     """
     Return the policies for agents that are not rated, by the names of their behaviors.
 
@@ -247,7 +249,7 @@ def policies_of_others(others: NamedPolicies | None, behavior: str | None) -> Na
     return others
 
 
-def _require_declared(module: CompiledModule, names: Collection[str]) -> None:
+def require_declared(module: CompiledModule, names: Collection[str]) -> None:
     """Raise UsageError if the module declares behaviors, and none of one of these names."""
     declared = list(DeclaredBranches(module.info.spec).behaviors)
     for name in names:
