@@ -129,7 +129,7 @@ def test_each_behavior_of_a_site_acts_by_its_policy(module, behavior, policy, ot
             UsageError,
             "whose agents the policy itself",
         ),
-        ({"left": scoring(2, 1), "right": scoring(3, 1)}, {}, InvalidArguments, "does not fit"),
+        ({"left": scoring(2, 1), "right": scoring(3, 1)}, {}, UsageError, "for each behavior"),
     ],
 )
 def test_others_that_cannot_act_in_a_site_are_refused(others, options, error, words, tmp_path):

@@ -202,6 +202,8 @@ def publish(
     has_runtime = bool(run_by)
     actor = ActingPolicy(cast, cast.policy, cast.outputs, choices, has_runtime=has_runtime)
     own = [each for name, each in widths.items() if name not in cast.others]
+    if widths and not own:
+        raise UsageError("others (--other) has a policy for each behavior: leave one to `policy`")
     if own:  # a policy that does not fit is refused before anything is played
         acting = actor.of_one(own)
     acting_others = []
@@ -218,7 +220,7 @@ def publish(
         shown, trains = rehearsed(cast, trains=plan.trains, may_train=may_train)
         declared = shown.behaviors
         acting = actor.of_one(widths_of(one) for one in declared if one.name not in cast.others)
-    elif widths:
+    elif own:
         shown, trains = None, plan.trains
         counts = [
             (one, len(acting.branches) if two is None else two) for one, two in widths.values()
