@@ -1,12 +1,15 @@
 """People watch versions of runs: real guests, real policies, a real hive and its players."""
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.children import children_of
 from tests.faults.player import processes
 from tests.integration.command_line import FRAMES, GUESTS, LOOP
+from tests.integration.duel_guest import STEPS, duel
 from tests.integration.hive_service import grant_of
+from tests.integration.test_other_behaviors import always
 from tests.integration.watched_runs import Watcher, watched_hive, with_section
 from tests.waiting import eventually
 from wasmtime import wat2wasm
@@ -280,6 +283,58 @@ def test_a_guest_says_of_itself_what_it_is_and_begins_as_its_run_said(hive, watc
 
 
 PARTS = [{"name": "target", "shape": [2]}, {"name": "speed", "shape": [2]}]
+
+
+RIVALS = bytes(wat2wasm(duel("left", "right", rivals=True)))
+"""A guest whose behavior left gets its action less that of right as reward."""
+
+
+def rivals(hive, **right):
+    """The run of left, which plays 0.75, and of right, which plays 0.25, as options say."""
+    run = hive.train("left", policy=always(2, 0.75))
+    other = hive.train("right", policy=always(3, 0.25), **right)
+    options = {"behavior": "left", "others": {"right": other, "gone": "0" * 16}}
+    hive.keep(run, RIVALS, **options).raise_for_status()
+    return run
+
+
+def test_agents_of_other_runs_act_by_their_newest_versions(hive, watcher):
+    run = rivals(hive)
+    ann = watcher(run)
+    eventually(lambda: len(ann.of("frame")) > 5)
+    heads, frames = ann.of("head"), ann.of("frame")[2:]
+    actions = [[submit["actions"] for submit in frame["submits"]] for frame in frames]
+    answer = eventually(lambda: recorded(hive, run, "1"))
+
+    assert heads[-1]["notes"] == ["agents of right act by version 1 of their run"]
+    assert [one["name"] for one in heads[-1]["behaviors"]] == ["left", "right"]
+    assert [[[0.75]], [[0.25]]] in actions
+    assert answer["score"] == STEPS * 0.5
+
+
+def test_a_run_of_somebody_else_plays_no_agents(tmp_path):
+    with watched_hive(tmp_path) as hive:
+        tokens = TokenFile(hive.hive.data)
+        bob = bearer(tokens.add("bob", AccessRole.ACT, None)[1])
+        eventually(lambda: hive.get("/whoami", headers=bob).status_code == 200)
+        run = rivals(hive, headers=bob)
+        answer = eventually(lambda: recorded(hive, run, "1"))
+
+        assert answer["score"] == STEPS * 0.75
+
+
+def test_the_runs_of_a_training_are_told_of_each_other(tmp_path):
+    arkml.train(
+        RIVALS, directory=tmp_path / "out", minutes=5, eval_every=None, settings=QUICK,
+        progress=lambda state: not state.updates,
+    )  # fmt: skip
+    reports = [json.loads(one.read_bytes()) for one in tmp_path.glob("out/hive/runs/*/guest.json")]
+    ids = {one.parent.name for one in tmp_path.glob("out/hive/runs/*/guest.json")}
+
+    assert {one["behavior"]: list(one["others"]) for one in reports} == {
+        "left": ["right"], "right": ["left"],
+    }  # fmt: skip
+    assert {run for one in reports for run in one["others"].values()} == ids
 
 
 def test_a_training_has_its_own_hive_keep_its_guest_unless_it_says_otherwise(tmp_path):

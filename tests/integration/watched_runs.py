@@ -13,7 +13,8 @@ from tests.published_policies import scoring
 from tests.waiting import eventually
 
 LEARNER = str(Path(__file__).with_name("watched_learner.py"))
-SHAPES = {"c_cartpole": (4, 1), "c_drift": (2, 1), "c_reach": (4, 2), "c_walkers": (2, 1)}
+SHAPES = {"c_cartpole": (4, 1), "c_drift": (2, 1), "c_reach": (4, 2), "c_walkers": (2, 1),
+          "left": (2, 1), "right": (3, 1)}  # fmt: skip
 
 
 def with_section(module, document):

@@ -176,7 +176,7 @@ def player(tmp_path, monkeypatch):
 
 
 def watch_of(options, ended=lambda _: None):
-    return WatchedVersion(options, JOB, b"", b"", is_kept=lambda: True, ended=ended)
+    return WatchedVersion(options, JOB, (), is_kept=lambda: True, ended=ended)
 
 
 def events_in(chunks):

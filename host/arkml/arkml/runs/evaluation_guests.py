@@ -94,8 +94,8 @@ class PolicyEvaluation:
     `obstacle` is an error that makes an evaluation senseless: no run was named and the policy fits
     several, or the policy of another run does not fit it. `version` is the number of the version
     that acts, `failure` the error of the last refused start, or None. `spec` is the declaration of
-    agents in the guest's module. `limit` cuts episodes off, or None. `show` gets each batch of the
-    agents that the policy plays, once it is answered.
+    agents in the guest's module. `limit` cuts episodes off, or None. `show` gets each batch, of all
+    agents that act by a policy, once it is answered.
     """
 
     def __init__(
@@ -190,7 +190,11 @@ class PolicyEvaluation:
         """
         shape = settings.features, settings.actions
         unrated, offered = EpisodeRecorder(), self._offered_others.get(name)
-        policy = _policy(*shape, settings.branches, parts, unrated, None, clips=offered is not None)
+        acts = name in self._chosen or offered is not None
+        policy = _policy(
+            *shape, settings.branches, parts, unrated, None, clips=offered is not None,
+            show=self._show if acts else None,
+        )  # fmt: skip
         if name in self._chosen:
             try:
                 library = self._library.of_session([name], *shape)

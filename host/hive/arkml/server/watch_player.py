@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import get_args
 
 from arkml.hive.protocol.watch_messages import MOST_LINE, PlayerJob, WatchEnd, WatchLineKind
@@ -41,16 +41,15 @@ class PlayerProcess:
 
     @classmethod
     async def start(
-        cls, options: WatchOptions, job: PlayerJob, module: bytes, policy: bytes
+        cls, options: WatchOptions, job: PlayerJob, files: Sequence[bytes]
     ) -> PlayerProcess:
         """
-        Start a player's process, and send it a job, a module and a policy. Raises PlayerEnded.
+        Start a player's process, and send it a job and its files. Raises PlayerEnded.
 
         Args:
             options: The time limits and the program of a player.
             job: The job.
-            module: Bytes of the guest's module.
-            policy: Bytes of the policy's ONNX file.
+            files: Bytes of the guest's module, the policy, and those of other agents, as ONNX.
 
         """
         try:
@@ -65,7 +64,7 @@ class PlayerProcess:
         assert process.stdin is not None
         player = cls(process, options)
         try:
-            for part in (job.as_bytes(), b"\n", module, policy):
+            for part in (job.as_bytes(), b"\n", *files):
                 process.stdin.write(part)
             await process.stdin.drain()
         except OSError:  # its end says more
@@ -118,8 +117,7 @@ class WatchedVersion:
     Args:
         options: The time limits and the program of a player.
         job: The player's job.
-        module: Bytes of the guest's module.
-        policy: Bytes of the policy's ONNX file.
+        files: The files of the job.
         is_kept: Returns whether the run still keeps the version.
         ended: Called with this object once the player has ended.
 
@@ -129,15 +127,14 @@ class WatchedVersion:
         self,
         options: WatchOptions,
         job: PlayerJob,
-        module: bytes,
-        policy: bytes,
+        files: Sequence[bytes],
         *,
         is_kept: Callable[[], bool],
         ended: Callable[[WatchedVersion], None],
     ) -> None:
         self._options = options
         self._job = job
-        self._files = module, policy
+        self._files = files
         self._is_kept = is_kept
         self._ended = ended
         self._said: list[bytes] = []
@@ -203,8 +200,8 @@ class WatchedVersion:
 
     async def _play(self) -> None:
         try:
-            player = await PlayerProcess.start(self._options, self._job, *self._files)
-            self._files = b"", b""
+            player = await PlayerProcess.start(self._options, self._job, self._files)
+            self._files = ()
             try:
                 while await self._take(*await player.read()):
                     pass

@@ -78,7 +78,7 @@ async def _watch(call: HiveCall, query: WatchQuery) -> Response:
     number, policy = await _policy_of(run, query.version)
     watch = watches.running(run.document.id, number, query.seed)
     if watch is None:
-        watch = await watches.watch(await _played(run, number, policy), query.seed)
+        watch = await watches.watch(await _played(call, number, policy), query.seed)
     return EventStream(watch.stream)
 
 
@@ -91,7 +91,7 @@ async def _record(call: HiveCall, request: RecordingRequest) -> Response:
     call.hive.watches.require_allowed()
     run = call.own_run("record an episode of")
     number, policy = await _policy_of(run, request.version)
-    report = await call.hive.watches.record(await _played(run, number, policy), _PATIENCE)
+    report = await call.hive.watches.record(await _played(call, number, policy), _PATIENCE)
     if report is None:
         return reply(RecordingReply(None), 202)
     call.hive.disk.take(len(report.document))
@@ -130,15 +130,28 @@ async def _not_kept(run: Run, version: str) -> str:
     return f"run {run.document.id} keeps no {name}: there are {', '.join(kept)}{also}"
 
 
-async def _played(run: Run, number: int, policy: bytes) -> PlayedVersion:
-    """Return what a player needs. Raises HiveRefused if the run keeps no guest."""
+async def _played(call: HiveCall, number: int, policy: bytes) -> PlayedVersion:
+    """
+    Return what a player needs. Raises HiveRefused if the run keeps no guest.
+
+    Others act by the newest policies of their runs, as far as these are of the same owner.
+    """
+    run = call.run
     report, module = await asyncio.to_thread(run.guest.read)
+    others = {}
+    every = {one.document.id: one for one in call.hive.present_runs}
+    for name, run_id in report.others.items():
+        other = every.get(run_id)
+        if other is not None and other.document.owner == run.document.owner:
+            newest = other.policies.newest
+            if newest is not None:
+                others[name] = newest.version, newest.data
 
     def is_kept() -> bool:
         best = run.document.best
         return (best is not None and best.version == number) or run.policies.has(number)
 
-    return PlayedVersion(run.document.id, number, policy, report, module, is_kept)
+    return PlayedVersion(run.document.id, number, policy, report, module, is_kept, others)
 
 
 WATCH_OPERATIONS: tuple[Operation[Any], ...] = (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from arkml.base.loggers import SafeLogger
 from arkml.errors import HiveRefused, ProtocolError
 from arkml.hive.protocol.replay_messages import ReplayReport
-from arkml.hive.protocol.watch_messages import GuestReport, PlayerJob, WatchEnd
+from arkml.hive.protocol.watch_messages import GuestReport, OtherVersion, PlayerJob, WatchEnd
 from arkml.server.serve_options import WatchOptions
 from arkml.server.watch_player import PlayerEnded, PlayerProcess, WatchedVersion
 
@@ -31,6 +31,8 @@ class PlayedVersion:
         guest: The guest that plays.
         module: Bytes of the guest's module.
         is_kept: Returns whether the run still keeps the version.
+        others: The versions of other runs that play the agents of these, by the names of the runs:
+            a number, and the bytes of an ONNX file.
 
     """
 
@@ -40,6 +42,12 @@ class PlayedVersion:
     guest: GuestReport
     module: bytes
     is_kept: Callable[[], bool]
+    others: Mapping[str, tuple[int, bytes]] = field(default_factory=dict)
+
+    @property
+    def files(self) -> tuple[bytes, ...]:
+        """The bytes that a player gets after its job."""
+        return self.module, self.policy, *(data for _, data in self.others.values())
 
     def job(self, seed: int = 0, *, records: bool = False) -> PlayerJob:
         """
@@ -54,6 +62,10 @@ class PlayedVersion:
             module_bytes=len(self.module),
             policy_bytes=len(self.policy),
             records=records,
+            others={
+                name: OtherVersion(number, len(data))
+                for name, (number, data) in self.others.items()
+            },
         )
 
 
@@ -107,8 +119,7 @@ class Watches:
         watch = self._watches[key] = WatchedVersion(
             self.options,
             version.job(seed),
-            version.module,
-            version.policy,
+            version.files,
             is_kept=version.is_kept,
             ended=partial(self._forget, key),
         )
@@ -185,7 +196,7 @@ class Watches:
         seconds = self.options.record
         try:
             job = version.job(records=True)
-            player = await PlayerProcess.start(self.options, job, version.module, version.policy)
+            player = await PlayerProcess.start(self.options, job, version.files)
             try:
                 async with asyncio.timeout(seconds):
                     while True:

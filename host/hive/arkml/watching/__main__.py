@@ -42,13 +42,14 @@ def main() -> int:
     source = sys.stdin.buffer
     job = PlayerJob.from_bytes(source.readline())
     module, policy = source.read(job.module_bytes), source.read(job.policy_bytes)
+    others = {name: source.read(one.policy_bytes) for name, one in job.others.items()}
     Thread(target=_end_with, args=(source,), daemon=True).start()
     _limit_memory()
     try:
         if job.records:
-            say("recorded", record(job, module, policy))
+            say("recorded", record(job, module, policy, others))
         else:
-            WatchedGuest(job, module, policy, say).play()
+            WatchedGuest(job, module, policy, others, say).play()
     except (ArkmlError, OSError, MemoryError) as error:  # a bug ends with a status instead
         say("ended", ending_of(error))
         return 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -49,9 +49,16 @@ class WatchedGuest:
     A guest that plays endlessly with one policy version, in the way of an evaluation of its run.
     """
 
-    def __init__(self, job: PlayerJob, module: bytes, policy: bytes, say: Say) -> None:
+    def __init__(
+        self,
+        job: PlayerJob,
+        module: bytes,
+        policy: bytes,
+        others: Mapping[str, bytes],
+        say: Say,
+    ) -> None:
         self._job, self._say = job, say
-        self._module, self._policy = module, policy
+        self._module, self._policy, self._others = module, policy, others
         self._frames: WatchedFrames
         self._pace: WatchPace
         self._is_per_frame = True
@@ -77,6 +84,8 @@ class WatchedGuest:
                 episodes=MOST_ROWS, show=self._see,
             )  # fmt: skip
             gateway.offer(job.version, self._policy)
+            for name, data in self._others.items():
+                gateway.offer_other(name, data)
             try:
                 runner.initialize(job.seed or None)
                 while True:
@@ -111,7 +120,11 @@ class WatchedGuest:
 
     def _head(self) -> WatchHead:
         job, frames = self._job, self._frames
-        notes = [_cut(note) for note in frames.notes]
+        said = [
+            f"agents of {name} act by version {one.version} of their run"
+            for name, one in job.others.items()
+        ]
+        notes = [_cut(note) for note in (*said, *frames.notes)]
         return WatchHead(job.guest.name, job.version, job.seed, FRAME_RATE, frames.behaviors, notes)
 
     def _require_start(self, gateway: PolicyEvaluation) -> None:
@@ -125,11 +138,21 @@ class WatchedGuest:
         )
 
 
-def record(job: PlayerJob, module: bytes, policy: bytes) -> ReplayReport:
+def record(
+    job: PlayerJob, module: bytes, policy: bytes, others: Mapping[str, bytes]
+) -> ReplayReport:
     """
     Play one episode, as an evaluation of the run does, and return its replay.
 
-    Raises ArkmlError.
+    Args:
+        job: The job.
+        module: Bytes of the guest's module.
+        policy: Bytes of the policy's ONNX file.
+        others: Bytes of those of other agents, by the names of their runs.
+
+    Raises:
+        ArkmlError: The guest or a policy failed, or no episode has ended.
+
     """
     guest = job.guest
     task = EvaluationTask(
@@ -143,7 +166,7 @@ def record(job: PlayerJob, module: bytes, policy: bytes) -> ReplayReport:
         _compiled(host, module, guest.name)  # within limits; the player finds it compiled
         player = EpisodePlayer(host, task, module)
         trace = str(Path(folder) / "episode.trace")
-        played = player.play(guest.behavior, job.version, 1, policy, trace)
+        played = player.play(guest.behavior, job.version, 1, policy, trace, others)
         if "replay" not in played:
             raise UsageError(f"there is no replay of the episode: {played['unshown']}")
         if not played["returns"]:

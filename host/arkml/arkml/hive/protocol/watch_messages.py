@@ -18,6 +18,9 @@ FRAME_RATE = 30
 MOST_LINE = 8 << 20
 """Bytes of a line of a player, at most."""
 
+MOST_OTHERS = 64
+"""Other runs of a guest whose policies act where one is watched, at most."""
+
 WatchLineKind = Literal["head", "frame", "beat", "ended", "recorded"]
 """
 Lines of a player.
@@ -28,6 +31,7 @@ Lines of a player.
 
 _Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 _Name = Annotated[str, Meta(max_length=200)]
+_Behavior = Annotated[str, Meta(max_length=512)]
 _Version = Annotated[str, Meta(pattern="^(best|latest|[0-9]{1,10})$")]
 _Steps = Annotated[int, Meta(ge=1, le=1 << 40)]
 
@@ -42,14 +46,19 @@ class GuestReport(WireStruct, frozen=True):
         behavior: The name by which the guest starts the run.
         arguments: Arguments of a cmdlet, None for the entry point that the exports suggest.
         max_episode_steps: Steps after which an episode is cut off, None for no limit.
+        others: Ids of the other runs that the guest has started, by the names that it gave them:
+            their newest policies play their agents.
 
     """
 
     module: _Sha256
     name: _Name
-    behavior: Annotated[str, Meta(max_length=512)]
+    behavior: _Behavior
     arguments: Annotated[str, Meta(max_length=1 << 16)] | None = None
     max_episode_steps: _Steps | None = None
+    others: Annotated[dict[_Behavior, str], Meta(max_length=MOST_OTHERS)] = field(
+        default_factory=dict
+    )
 
 
 class WatchQuery(WireStruct, frozen=True):
@@ -114,11 +123,19 @@ class WatchableVersions(WireStruct, frozen=True):
     obstacle: str = ""
 
 
+class OtherVersion(WireStruct, frozen=True):
+    """A version of another run, which plays the agents of that: its number, and its bytes."""
+
+    version: PolicyVersion
+    policy_bytes: Count
+
+
 class PlayerJob(WireStruct, frozen=True, kw_only=True):
     """
     The job of a player, a process that plays a policy version.
 
-    The job is the first line of its input, followed by the bytes of the module and the policy.
+    The job is the first line of its input, followed by the bytes of the module, the policy, and
+    those of the `others`, in their order.
 
     Attributes:
         guest: The guest that plays.
@@ -127,6 +144,7 @@ class PlayerJob(WireStruct, frozen=True, kw_only=True):
         module_bytes: Bytes of the module.
         policy_bytes: Bytes of the policy's ONNX file.
         records: True to record one episode instead of showing frames.
+        others: The policies of agents of other runs, by the names of these.
 
     """
 
@@ -136,6 +154,7 @@ class PlayerJob(WireStruct, frozen=True, kw_only=True):
     module_bytes: Count
     policy_bytes: Count
     records: bool = False
+    others: dict[str, OtherVersion] = field(default_factory=dict)
 
 
 class WatchHead(WireStruct, frozen=True):
