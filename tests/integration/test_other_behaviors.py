@@ -215,6 +215,23 @@ def test_a_training_rates_its_versions_among_the_newest_others(tmp_path):
 
 
 @pytest.mark.learns
+def test_the_command_to_play_of_a_guest_that_only_trains_names_the_others(tmp_path):
+    (tmp_path / "both.wat").write_bytes(BOTH)
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps({"memory_min_size": 20, "batch_size": 8}))
+    words = ("--frames", 200, "--eval-every", "never", "--config", settings, "--json")
+    trained = command("train", "both.wat", *words, cwd=tmp_path)
+    assert trained.status == 0, trained.err
+    play = trained.json["play"].split()
+    played = command(*play[1:], "--episodes", 3, "--json", cwd=tmp_path)
+
+    assert play[1] == "evaluate"
+    assert "--other" in play
+    assert played.status == 0, played.err
+    assert played.json["policies"][0]["mean_return"] == LENGTH
+
+
+@pytest.mark.learns
 def test_without_evaluations_the_last_policies_are_kept_since_early_ones_had_weak_opponents(
     tmp_path,
 ):

@@ -72,7 +72,12 @@ def test_a_healthy_training_has_nothing_to_say_of_its_rows(capsys):
         (
             {"cart": (2, 1)},
             ("cart", "pole"),
-            "arkml evaluate pole.wasm --policy a.onnx --behavior pole",
+            "arkml evaluate pole.wasm --policy a.onnx --other cart=a.cart.onnx",
+        ),
+        (
+            {"cart": (2, 1), "lost": None},
+            ("cart", "pole", "lost"),
+            "arkml evaluate pole.wasm --policy a.onnx --other cart=a.cart.onnx --behavior pole",
         ),
         (
             {"cart": (3, 1)},
@@ -91,7 +96,7 @@ def test_a_policy_of_one_run_of_several_is_played_by_its_agents_alone(others, de
     one = {"observations": [{"shape": [2]}], "actions": {"continuous": 1}}
     spec = json.dumps({"behaviors": dict.fromkeys(declared, one)}).encode() if declared else None
     policies = {
-        name: TrainedPolicy("best", b"", Path(f"a.{name}.onnx"), shape=shape)
+        name: TrainedPolicy("now", b"", shape and Path(f"a.{name}.onnx"), shape=shape)
         for name, shape in others.items()
     }
     best = replace(RESULT.best, path=Path("a.onnx"), shape=(2, 1))

@@ -187,9 +187,10 @@ def document_of(
     others = result.other_policies
     named = _named_policies({result.run_name: result.best, **others}, module) if others else None
     is_run = infers(module) and (named is not None or not others)
-    play = command_to_play(guest, named or [policy or ""], options, infers=is_run)
-    if others and not is_run:  # the policy would answer the agents of all runs
-        play += f" --behavior {shlex.quote(result.run_name)}"
+    own = named if named is not None and is_run else [policy or ""]
+    play = command_to_play(guest, own, options, infers=is_run)
+    if not is_run:
+        play += _others(result)
     return {
         "guest": options.name,
         "run": result.run_id,
@@ -284,6 +285,15 @@ def _named_policies(policies: Mapping[str, TrainedPolicy], module: ModuleInfo) -
     if policies.keys() <= DeclaredBranches(module.spec).behaviors.keys():
         return [f"{name}={one.path}" for name, one in policies.items()]
     return ["{},{}={}".format(*one.shape or (), one.path) for one in policies.values()]
+
+
+def _others(result: TrainingResult) -> str:
+    """Return the options of `arkml evaluate` for the policies of other runs, empty without any."""
+    files = {name: one.path for name, one in result.other_policies.items()}
+    words = [f"--other {shlex.quote(f'{name}={path}')}" for name, path in files.items() if path]
+    if len(words) < len(files):  # else the one without is the one that is rated
+        words.append(f"--behavior {shlex.quote(result.run_name)}")
+    return "".join(f" {word}" for word in words)
 
 
 def command_to_play(
