@@ -120,7 +120,8 @@ def test_the_commands_take_the_policies_of_others(folder):
     [
         (("r.onnx",), "--other r.onnx: it takes NAME=FILE, as goblin=goblin.onnx"),
         (("right=r.onnx", "right=l.onnx"), "--other has r.onnx and l.onnx for 'right'"),
-        (("right=gone.onnx",), "gone.onnx"),
+        (("right=gone.onnx",), "--other right=gone.onnx: there is no file gone.onnx"),
+        (("right=rivals.wat",), "rivals.wat"),
         (("rihgt=r.onnx",), "declares left, right"),
     ],
 )

@@ -76,6 +76,8 @@ def evaluate_policies(options: EvaluateOptions) -> int:
     played = options.play.keywords()
     read_module(options.guest)
     limits, outputs = played["limits"], played["outputs"]  # a wrong file is told before any plays
+    for path in played["others"].values():
+        read_policy(path, limits)
     files = [(path, read_policy(path, limits, outputs)) for path in options.policy]
     policies: list[dict[str, Any]] = []
     failure: ArkmlError | None = None

@@ -76,10 +76,13 @@ def record(options: RecordOptions) -> int:
 
     options.output.start_logs()
     played = options.play.keywords()
-    keep_apart(options.file, options.guest, options.policy, options.trace)
-    keep_apart(options.trace, options.guest, options.policy)
+    others = played["others"].values()
+    keep_apart(options.file, options.guest, options.policy, options.trace, *others)
+    keep_apart(options.trace, options.guest, options.policy, *others)
     read_module(options.guest)
     policy = read_policy(options.policy, played["limits"], played["outputs"])
+    for path in others:
+        read_policy(path, played["limits"])
     by_frames = options.frames is not None and options.episodes is None
     total = options.frames if by_frames else options.episodes or EPISODES
     with ProgressBar(options.guest.name, total or 0) as bar:
