@@ -40,6 +40,7 @@ def always(features, action):
     )  # fmt: skip
 
 
+QUICK = {"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 128}
 STRONG, WEAK = always(LEFT, 0.75), always(RIGHT, 0.25)
 
 
@@ -201,10 +202,16 @@ def test_agents_whose_run_has_no_policy_yet_get_zeros_and_that_is_said_once():
 
 @pytest.mark.learns
 def test_a_training_rates_its_versions_among_the_newest_others(tmp_path):
+    rated = []
+
+    def goes_on(state):
+        rated.extend(state.evaluations)
+        return len(rated) < 3
+
     result = arkml.train(
-        RIVALS, minutes=5, eval_every=200, until_return=1e9, evaluate_episodes=2,
-        settings={"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 128},
-        progress=lambda state: state.frames < 1_200, directory=tmp_path,
+        RIVALS, minutes=5, eval_every=100, evaluate_episodes=2,
+        settings=QUICK,
+        progress=goes_on, directory=tmp_path,
     )  # fmt: skip
 
     assert len(result.evaluations) >= 3
@@ -219,8 +226,8 @@ def test_a_training_rates_its_versions_among_the_newest_others(tmp_path):
 def test_the_command_to_play_of_a_guest_that_only_trains_names_the_others(tmp_path):
     (tmp_path / "both.wat").write_bytes(BOTH)
     settings = tmp_path / "settings.json"
-    settings.write_text(json.dumps({"memory_min_size": 20, "batch_size": 8}))
-    words = ("--frames", 200, "--eval-every", "never", "--config", settings, "--json")
+    settings.write_text(json.dumps(QUICK))
+    words = ("--frames", 300, "--eval-every", "never", "--config", settings, "--json")
     trained = command("train", "both.wat", *words, cwd=tmp_path)
     assert trained.status == 0, trained.err
     play = trained.json["play"].split()
@@ -238,9 +245,22 @@ def test_without_evaluations_the_last_policies_are_kept_since_early_ones_had_wea
 ):
     result = arkml.train(
         RIVALS, frames=1_200, eval_every=None, directory=tmp_path,
-        settings={"algorithm": "drawn", "hidden": 32, "batch_size": 64, "memory_min_size": 128},
+        settings=QUICK,
     )  # fmt: skip
 
     kinds = (result.best.kind, result.last.kind, result.other_policies["right"].kind)
     assert kinds == ("now", "now", "now")
     assert result.best.onnx == result.last.onnx
+
+
+@pytest.mark.learns
+def test_a_policy_that_was_evaluated_before_stays_the_best_of_a_training_without_evaluations(
+    tmp_path,
+):
+    options = {"frames": 600, "settings": QUICK, "directory": tmp_path, "evaluate_episodes": 2}
+    rated = arkml.train(RIVALS, eval_every=100, **options)
+    resumed = arkml.train(RIVALS, eval_every=None, resume=True, **options)
+
+    assert (rated.best.kind, resumed.best.kind) == ("best", "best")
+    assert resumed.best.onnx == rated.best.onnx
+    assert resumed.best.rated_by == "evaluation"

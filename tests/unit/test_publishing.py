@@ -5,8 +5,10 @@ import collections
 import gzip
 import hashlib
 import html
+import itertools
 import json
 import re
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -26,8 +28,10 @@ from arkml import page_scripts
 from arkml.errors import InvalidArguments, LinkError, ModelRejected, UsageError
 from arkml.page_scripts.bundle import bundled, bundled_script
 from arkml.publishing import acting
+from arkml.publishing.acting import declared_actions
 from arkml.publishing.folder import MARK, write_folder
 from arkml.publishing.web_runtime import RUNTIME_FILES
+from arkml.sessions.branches import DeclaredBranches
 
 ROOT = GUESTS.parents[1]
 POINTMASS = GUESTS / "policies/pointmass.onnx"
@@ -111,6 +115,31 @@ def test_each_behavior_of_a_site_acts_by_its_policy(module, behavior, policy, ot
     assert site.scores is None or len(site.scores.returns) == 2
     assert "policy-1.wasm" in site.files
     assert "policy-1.wasm" not in alone.files
+
+
+def test_a_page_tells_behaviors_apart_by_numbers_as_a_host_does():
+    random, cases, wanted = np.random.default_rng(1), [], []
+    for _ in range(300):
+        behaviors = {name: declaration(random) for name in ("a", "b", "*")[: random.integers(1, 4)]}
+        spec = json.dumps({"behaviors": behaviors}).encode()
+        declared = declared_actions(SimpleNamespace(info=SimpleNamespace(spec=spec)))
+        for numbers in itertools.product((None, 1, 2), (None, 0, 1, 2, 3)):
+            cases.append({"declared": declared, "numbers": numbers})
+            wanted.append(DeclaredBranches(spec).names_of(*numbers))
+    asked = {"scripts": f"{page_scripts.FOLDER.as_uri()}/", "cases": cases}
+    found = run_module(ROOT / "tests/unit/published_fitting.mjs", asked)
+
+    assert found == wanted
+    assert {len(names) for names in wanted} == {0, 1, 2}
+
+
+def declaration(random):
+    """A declaration of a behavior that may leave out its observations or continuous actions."""
+    actions = {"discrete": [2] * int(random.integers(0, 3))}
+    if random.integers(2):
+        actions["continuous"] = int(random.integers(0, 3))
+    seen = [{"shape": [int(random.integers(1, 3))]}] if random.integers(4) else []
+    return {"actions": actions, **({"observations": seen} if seen else {})}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ function leftAlone(declared, name) {
 }
 
 /** Return the names of the behaviors that an inference session may be of, as hosts find them. */
-function fitting(declared, numFeatures, numActions) {
+export function fitting(declared, numFeatures, numActions) {
   const isAny = (number) => number === undefined || number === null;
   const count = ({ continuous, branches }) => branches.length + (continuous ?? Math.max(0, numActions - branches.length));
   const fit = declared.filter((one) => isAny(numActions) || count(one) === numActions);

@@ -496,7 +496,7 @@ class GuestTrainer(Closing):
             wants_update = self.error is None and self._end_reason not in _BY_WISH
             outcome = gather(
                 client, run, subject, monitor, reports, is_hurried, wants_update=wants_update,
-                prefers_last=len(hives.started) > 1 and not monitor.evaluations,
+                prefers_last=len(hives.started) > 1,
             )  # fmt: skip
         except NotFound as none:
             if self.error is None and self._end_reason == "interrupted":

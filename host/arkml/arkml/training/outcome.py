@@ -161,7 +161,7 @@ def gather(
     Gather the outcome of a run, after the `reports` of evaluations have arrived.
 
     With `wants_update` the call waits for the first update of a learner that has enough rows. With
-    `prefers_last` the last policy is the best, as where others learn, too, and none was evaluated.
+    `prefers_last` the last policy is the best unless another was evaluated, as where others learn.
     `subject` is the guest or the fleet that took part in the run. Raises NotFound if there is no
     policy yet, neither at the hive nor at this host.
     """
@@ -178,9 +178,11 @@ def gather(
     try:
         for report in reports:
             answers.settle(report)  # one that failed does not concern the policies
-        kinds: Sequence[SnapshotKind] = ("now", "latest", "best")
-        if not prefers_last:
-            kinds = ("best", "now", "latest")
+        kinds: Sequence[SnapshotKind] = ("best", "now", "latest")
+        if prefers_last:
+            known = answers.wait(client.details(run.id)).best
+            if known is None or rated_by(known.by) != "evaluation":
+                kinds = ("now", "latest", "best")
         kind, best = fetch(client, run.id, kinds, answers.wait)
     except (HiveError, NotFound) as error:
         if held is None:
